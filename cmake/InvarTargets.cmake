@@ -1,0 +1,77 @@
+# Compiler flags for everything, and invar_layer(): one static library per folder of src/.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(INVAR_CCACHE ccache)
+if(INVAR_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${INVAR_CCACHE})
+endif()
+
+add_library(invar_flags INTERFACE)
+# No contraction: a product and a sum become one fma only where the source says fma, so that the same
+# bits come out of every compiler and instruction set (docs/numerics.md).
+target_compile_options(invar_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow
+                       -fstack-protector-strong)
+if(INVAR_WERROR)
+  target_compile_options(invar_flags INTERFACE -Werror)
+endif()
+if(INVAR_SANITIZE)
+  target_compile_options(invar_flags INTERFACE -fsanitize=${INVAR_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(invar_flags INTERFACE -fsanitize=${INVAR_SANITIZE})
+else()
+  target_compile_options(invar_flags INTERFACE $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
+endif()
+target_compile_definitions(invar_flags INTERFACE INVAR_VERSION="${PROJECT_VERSION}")
+target_include_directories(invar_flags INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+
+# invar_layer(name [DIR folder] DEPS targets...): static library invar_<name> of all sources in the
+# folder. A file that ends in _avx2.cc or _avx512.cc is compiled for that instruction set, and only
+# such a file: what runs is chosen at run time.
+set(INVAR_LAYERS "" CACHE INTERNAL "")
+function(invar_layer name)
+  cmake_parse_arguments(ARG "" "DIR" "DEPS" ${ARGN})
+  if(NOT ARG_DIR)
+    set(ARG_DIR src/${name})
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_DIR}/*.cc)
+  if(sources)
+    add_library(invar_${name} STATIC ${sources})
+    target_link_libraries(invar_${name} PUBLIC invar_flags ${ARG_DEPS})
+  else()
+    add_library(invar_${name} INTERFACE)
+    target_link_libraries(invar_${name} INTERFACE invar_flags ${ARG_DEPS})
+  endif()
+  foreach(source IN LISTS sources)
+    if(source MATCHES "_avx2\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-O3")
+    elseif(source MATCHES "_avx512\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512;-O3")
+    endif()
+  endforeach()
+  set(INVAR_LAYERS ${INVAR_LAYERS} invar_${name} CACHE INTERNAL "")
+endfunction()
+
+# invar_test(folder DEPS targets...): one GoogleTest program of all tests/<folder>/*_test.cc.
+function(invar_test folder)
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${folder}_tests ${sources})
+  target_link_libraries(${folder}_tests PRIVATE ${ARG_DEPS} GTest::gtest_main GTest::gmock)
+  target_include_directories(${folder}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${folder}_tests PRIVATE
+    INVAR_TEST_DATA="${PROJECT_SOURCE_DIR}/tests" INVAR_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${folder}_tests TEST_PREFIX ${folder}/ DISCOVERY_MODE PRE_TEST
+                       PROPERTIES TIMEOUT 900 LABELS ${folder})
+endfunction()

@@ -1,0 +1,62 @@
+// Model: the layers of one checkpoint over a backend. A family is one file in this folder and one
+// line in registry.cc; nobody else knows its config keys and weight names.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "ops/ops.h"
+#include "weights/checkpoint.h"
+
+namespace invar {
+
+struct ModelInfo {
+  std::string family;        // "llama"
+  std::string quantization;  // dominant weight format by bytes, "Q4_1"
+  int64_t num_parameters = 0;
+  int num_layers = 0;
+  int hidden_size = 0;
+  int vocab_size = 0;
+  int64_t max_position_embeddings = 0;  // the model's full window
+  std::vector<KvLayerShape> kv_layers;
+  std::vector<int32_t> eos_ids;     // of config and generation config; the tokenizer adds its own
+  size_t packed_bytes = 0;          // weights in memory
+  int64_t streamed_bytes_per_token = 0;  // weight bytes that one decode step reads
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  const ModelInfo& info() const { return info_; }
+
+  // Logits [batch.logit_rows.size(), vocab_size], fp32, valid until the arena is reset. Stores keys
+  // and values of every row in the windows' pages.
+  virtual Tensor forward(ops::Context& ctx, const Batch& batch) const = 0;
+
+ protected:
+  ModelInfo info_;
+};
+
+struct LoadProgress {
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+};
+using ProgressFn = std::function<void(const LoadProgress&)>;
+
+// Reads config, checks every tensor's name and shape, packs. An unknown architecture lists the known
+// ones; a missing or wrong tensor is named with expected and found shapes.
+Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, Backend& backend,
+                                          const ProgressFn& progress = {});
+
+// Config and shapes only, no packing: for `invar info` and `invar plan`. packed_bytes is an estimate
+// from the file's formats.
+Result<ModelInfo> describe_model(const Checkpoint& checkpoint);
+
+std::vector<std::string> known_architectures();
+
+}  // namespace invar

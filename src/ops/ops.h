@@ -1,0 +1,48 @@
+// (7) What models call: each op checks shapes, allocates its result in the step's arena and calls
+// the backend, where backend/cpu/ (8) does the arithmetic. Contracts stand in backend/backend.h.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "backend/backend.h"
+#include "tensor/tensor.h"
+
+namespace invar {
+
+// All rows of one step, windows side by side. Spans live as long as the step.
+struct Batch {
+  std::span<const int32_t> token_ids;   // [num_rows]
+  std::span<const int32_t> positions;   // [num_rows], absolute in the row's sequence
+  std::span<const Window> windows;      // cover the rows in order
+  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+};
+
+namespace ops {
+
+struct Context {
+  Backend& backend;
+  Arena& arena;
+  KvCache& cache;
+};
+
+using FloatSpan = std::span<const float>;
+
+Tensor embed(Context& ctx, std::span<const int32_t> ids, const PackedWeight& table, float scale = 1);
+Tensor rms_norm(Context& ctx, Tensor x, FloatSpan weight, float eps);
+// residual + rms_norm(x)
+Tensor rms_norm_add(Context& ctx, Tensor x, FloatSpan weight, float eps, Tensor residual);
+void head_rms_norm_(Context& ctx, Tensor x, int head_dim, FloatSpan weight, float eps);
+Tensor linear(Context& ctx, Tensor x, const PackedWeight& w, FloatSpan bias = {});
+// x += w h, in place
+void linear_add_(Context& ctx, Tensor x, Tensor h, const PackedWeight& w);
+Tensor gated_linear(Context& ctx, Tensor x, const PackedWeight& gate_up, Activation activation);
+void rope_(Context& ctx, Tensor x, int head_dim, std::span<const int32_t> positions,
+           const RopeSpec& spec);
+Tensor attention(Context& ctx, Tensor q, Tensor k, Tensor v, std::span<const Window> windows,
+                 const AttentionArgs& args);
+Tensor gather_rows(Context& ctx, Tensor x, std::span<const int32_t> rows);
+Tensor lm_head(Context& ctx, Tensor x, const PackedWeight& w, float softcap = 0);
+
+}  // namespace ops
+}  // namespace invar
