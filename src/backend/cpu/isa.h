@@ -1,8 +1,30 @@
-// Instruction sets the cpu kernels are built for; which one runs is chosen once, at start.
+// Which instruction set the cpu backend's kernels use. All sets compute the same bits; the choice
+// is one of speed. Kernels of a set stand in files named *_avx2.cc, *_avx512.cc, *_portable.cc,
+// inside a namespace of that name, and are reached through tables of function pointers only.
 #pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
 
 namespace invar::cpu {
 
 enum class Isa { kPortable, kAvx2, kAvx512 };
+
+const char* isa_name(Isa isa);  // "portable", "avx2", "avx512"
+
+// Whether this CPU and its operating system (saved register state) run the set.
+// kAvx2 means AVX2, FMA and F16C; kAvx512 means those and AVX-512 F, BW, DQ, VL and VNNI.
+bool isa_available(Isa isa);
+
+struct IsaChoice {
+  Isa isa = Isa::kPortable;
+  std::string why;  // "best of portable avx2; no avx512f avx512bw ... on this CPU"
+};
+
+// "" takes the best there is. Errors: kInvalidArgument for an unknown name, kUnsupported for a set
+// that this CPU lacks; the message says what is missing and which sets there are.
+Result<IsaChoice> choose_isa(std::string_view name);
 
 }  // namespace invar::cpu

@@ -1,0 +1,50 @@
+// The cpu backend: kernels for x86-64 (AVX2, AVX-512) and a portable form with the same bits. This
+// class only routes: choice of the instruction set, threads, and one call a kernel. The arithmetic
+// (id "cpu-1") is design/cpu-kernels.md; each op's file says how it is split over threads.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/linear.h"
+#include "backend/cpu/rope.h"
+#include "base/threads.h"
+
+namespace invar::cpu {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(BackendInfo info, Isa isa, const LinearOptions& linear_options);
+
+  const BackendInfo& info() const override { return info_; }
+
+  Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override;
+  Result<std::unique_ptr<KvCache>> make_kv_cache(std::span<const KvLayerShape> layers,
+                                                 int num_pages) override;
+  size_t kv_page_bytes(std::span<const KvLayerShape> layers) const override;
+
+  void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
+             float scale) override;
+  void rms_norm(Tensor y, Tensor x, std::span<const float> weight, float eps,
+                Tensor residual) override;
+  void head_rms_norm(Tensor x, int head_dim, std::span<const float> weight, float eps) override;
+  void linear(Tensor y, Tensor x, const PackedWeight& w, std::span<const float> bias,
+              Tensor residual) override;
+  void gated_linear(Tensor y, Tensor x, const PackedWeight& w, Activation activation) override;
+  void rope(Tensor x, int head_dim, std::span<const int32_t> positions,
+            const RopeSpec& spec) override;
+  void attention(Tensor y, Tensor q, Tensor k, Tensor v, std::span<const Window> windows,
+                 KvCache& cache, const AttentionArgs& args) override;
+  void gather_rows(Tensor y, Tensor x, std::span<const int32_t> rows) override;
+  void lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) override;
+
+ private:
+  BackendInfo info_;
+  Isa isa_;
+  LinearOptions linear_options_;
+  ThreadPool pool_;
+  RopeTables rope_tables_;
+};
+
+}  // namespace invar::cpu
