@@ -22,7 +22,8 @@
 
 namespace invar {
 
-// ---- Opening a model -----------------------------------------------------------------------------
+// ---- Opening a model
+// -----------------------------------------------------------------------------
 
 struct EngineOptions {
   std::string model;            // GGUF file, Hugging Face or MLX folder
@@ -40,18 +41,19 @@ struct EngineOptions {
   std::function<void(uint64_t done, uint64_t total)> progress;
 };
 
-// ---- Asking --------------------------------------------------------------------------------------
+// ---- Asking
+// --------------------------------------------------------------------------------------
 
 struct SamplingParams {
-  float temperature = 0;  // 0: greedy
-  int top_k = 0;          // 0: off
-  float top_p = 1;        // 1: off
-  float min_p = 0;        // 0: off
-  float repetition_penalty = 1;  // over prompt and reply; 1: off
-  float presence_penalty = 0;    // over the reply
-  float frequency_penalty = 0;   // over the reply
+  float temperature = 0;                              // 0: greedy
+  int top_k = 0;                                      // 0: off
+  float top_p = 1;                                    // 1: off
+  float min_p = 0;                                    // 0: off
+  float repetition_penalty = 1;                       // over prompt and reply; 1: off
+  float presence_penalty = 0;                         // over the reply
+  float frequency_penalty = 0;                        // over the reply
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit
-  uint64_t seed = 0;      // noise is a function of (seed, position, token id)
+  uint64_t seed = 0;  // noise is a function of (seed, position, token id)
 };
 
 struct ChatMessage {
@@ -62,16 +64,16 @@ struct ChatMessage {
 // Exactly one of `messages`, `messages_json`, `prompt` and `prompt_ids` is set.
 struct GenerationRequest {
   std::vector<ChatMessage> messages;
-  std::string messages_json;        // OpenAI-style array, for tool calls and content parts
-  std::string tools_json;           // OpenAI-style array, with messages or messages_json
-  std::string template_kwargs_json; // object, extra template variables
+  std::string messages_json;          // OpenAI-style array, for tool calls and content parts
+  std::string tools_json;             // OpenAI-style array, with messages or messages_json
+  std::string template_kwargs_json;   // object, extra template variables
   std::optional<std::string> prompt;  // raw text, no chat template; BOS as the vocabulary asks
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
-  int64_t max_tokens = -1;          // -1: up to the end of the context
-  std::vector<std::string> stop;    // at most 16, each 1 to 256 bytes; not part of the text
-  bool ignore_end = false;          // go on past end tokens (benchmarks)
-  int top_logprobs = -1;            // -1: none; 0: the chosen token's; up to 20 alternatives
+  int64_t max_tokens = -1;        // -1: up to the end of the context
+  std::vector<std::string> stop;  // at most 16, each 1 to 256 bytes; not part of the text
+  bool ignore_end = false;        // go on past end tokens (benchmarks)
+  int top_logprobs = -1;          // -1: none; 0: the chosen token's; up to 20 alternatives
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -92,7 +94,7 @@ struct TokenEvent {
 
 struct GenerationResult {
   FinishReason finish_reason = FinishReason::kStop;
-  Error error;                     // when kError
+  Error error;  // when kError
   std::string text;
   std::string stop_text;           // the stop string that ended it, if one did
   std::vector<int32_t> token_ids;  // sampled ids, end token included
@@ -112,7 +114,8 @@ class TokenStream {
   virtual const GenerationResult& result() const = 0;
 };
 
-// ---- The engine ----------------------------------------------------------------------------------
+// ---- The engine
+// ----------------------------------------------------------------------------------
 
 struct ModelDescription {
   std::string path, family, quantization, tokenizer, chat_template_source;
@@ -148,12 +151,12 @@ class Engine {
 
   // Teacher forcing: logits [vocab_size] after each of ids[0..n), in order, in chunks of
   // prefill_chunk. `visit` returns false to stop early. Runs beside requests.
-  virtual Result<void> score(std::span<const int32_t> ids,
-                             const std::function<bool(int64_t index, std::span<const float> logits)>&
-                                 visit) = 0;
+  virtual Result<void> score(
+      std::span<const int32_t> ids,
+      const std::function<bool(int64_t index, std::span<const float> logits)>& visit) = 0;
 };
 
-const char* version();                     // "0.1.0"
+const char* version();                                // "0.1.0"
 const char* finish_reason_name(FinishReason reason);  // "stop", "length", ...
 
 }  // namespace invar

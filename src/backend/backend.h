@@ -1,10 +1,10 @@
 // Backend: the list of kernels a device offers. Each method states its contract; reference/ is the
-// obvious form of it and the oracle of every other backend. Callers are ops/ (which checks shapes and
-// allocates); a backend may assume checked shapes.
+// obvious form of it and the oracle of every other backend. Callers are ops/ (which checks shapes
+// and allocates); a backend may assume checked shapes.
 //
 // Exactness: every output row depends on its own input row, its weights and its absolute positions
-// only. How many rows run together, in which slot, beside what, on how many threads, must not change
-// a bit (design/architecture.md section 1).
+// only. How many rows run together, in which slot, beside what, on how many threads, must not
+// change a bit (design/architecture.md section 1).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@
 
 namespace invar {
 
-// ---- Weights -------------------------------------------------------------------------------------
+// ---- Weights
+// -------------------------------------------------------------------------------------
 
 // What a matrix is for decides the precision of the activations it meets: the head takes 12 bits on
 // the cpu backend (design/cpu-kernels.md section 17).
@@ -47,7 +48,8 @@ class PackedWeight {
   size_t num_bytes = 0;  // memory held
 };
 
-// ---- Key/value cache -----------------------------------------------------------------------------
+// ---- Key/value cache
+// -----------------------------------------------------------------------------
 
 // Positions of a page. Fixed: attention folds groups of absolute positions of this size.
 inline constexpr int kPagePositions = 256;
@@ -65,13 +67,14 @@ class KvCache {
   size_t num_bytes = 0;
 };
 
-// New rows of one sequence in one step: rows [first_row, first_row + num_rows) of the batch stand at
-// positions start, start + 1, ... A prompt chunk, a decode step, and later a draft are all windows.
+// New rows of one sequence in one step: rows [first_row, first_row + num_rows) of the batch stand
+// at positions start, start + 1, ... A prompt chunk, a decode step, and later a draft are all
+// windows.
 struct Window {
   int64_t first_row = 0;
   int64_t num_rows = 0;
-  int64_t start = 0;                // absolute position of the first row
-  std::span<const int32_t> pages;   // page table: positions [256 i, 256 i + 256) are in pages[i]
+  int64_t start = 0;               // absolute position of the first row
+  std::span<const int32_t> pages;  // page table: positions [256 i, 256 i + 256) are in pages[i]
 };
 
 struct AttentionArgs {
@@ -79,12 +82,13 @@ struct AttentionArgs {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  float scale = 0;         // scores are (q . k) * scale
+  float scale = 0;             // scores are (q . k) * scale
   int64_t sliding_window = 0;  // > 0: key visible iff 0 <= p_q - p_k < sliding_window
-  float softcap = 0;       // > 0: score = softcap * tanh(score / softcap)
+  float softcap = 0;           // > 0: score = softcap * tanh(score / softcap)
 };
 
-// ---- Rope ----------------------------------------------------------------------------------------
+// ---- Rope
+// ----------------------------------------------------------------------------------------
 
 // angle(position, i) = position * inv_freq[i]; cos and sin are multiplied by `magnitude` (YaRN's
 // attention factor, else 1). Half-split: pairs are (i, i + inv_freq.size()); dims beyond
@@ -96,12 +100,13 @@ struct RopeSpec {
 
 enum class Activation { kSilu, kGeluTanh };
 
-// ---- The kernels ---------------------------------------------------------------------------------
+// ---- The kernels
+// ---------------------------------------------------------------------------------
 
 struct BackendOptions {
-  int num_threads = 0;         // 0: default_num_threads()
-  std::string isa;             // cpu: "", "portable", "avx2", "avx512"; "" takes the best there is
-  int activation_bits = 8;     // cpu: 8 (head 12), or 12 everywhere
+  int num_threads = 0;      // 0: default_num_threads()
+  std::string isa;          // cpu: "", "portable", "avx2", "avx512"; "" takes the best there is
+  int activation_bits = 8;  // cpu: 8 (head 12), or 12 everywhere
 };
 
 struct BackendInfo {
@@ -140,8 +145,8 @@ class Backend {
   // The same on each head: x [num_rows, num_heads * head_dim] in place; weight: head_dim floats.
   virtual void head_rms_norm(Tensor x, int head_dim, std::span<const float> weight, float eps) = 0;
 
-  // y[t] = w x[t], + bias where bias.data() is set, + residual[t] where residual.data is set (y may be
-  // the residual itself).   x [num_rows, w.num_cols], y [num_rows, w.num_rows]
+  // y[t] = w x[t], + bias where bias.data() is set, + residual[t] where residual.data is set (y may
+  // be the residual itself).   x [num_rows, w.num_cols], y [num_rows, w.num_rows]
   virtual void linear(Tensor y, Tensor x, const PackedWeight& w, std::span<const float> bias,
                       Tensor residual) = 0;
 
@@ -152,9 +157,9 @@ class Backend {
   virtual void rope(Tensor x, int head_dim, std::span<const int32_t> positions,
                     const RopeSpec& spec) = 0;
 
-  // Stores k and v of every window's rows in its pages, then y[t] = softmax over the visible keys of
-  // t's sequence (positions 0 .. its own) of scale * (q[t] . k), times v. Query head h reads kv head
-  // h / (num_heads / num_kv_heads).
+  // Stores k and v of every window's rows in its pages, then y[t] = softmax over the visible keys
+  // of t's sequence (positions 0 .. its own) of scale * (q[t] . k), times v. Query head h reads kv
+  // head h / (num_heads / num_kv_heads).
   //   q, y [num_rows, num_heads * head_dim]; k, v [num_rows, num_kv_heads * head_dim]
   virtual void attention(Tensor y, Tensor q, Tensor k, Tensor v, std::span<const Window> windows,
                          KvCache& cache, const AttentionArgs& args) = 0;

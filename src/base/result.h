@@ -28,9 +28,9 @@ Error with_context(const std::string& where, Error error);
 // INVAR_TRY(auto file, open_file(path)); assigns the value, or returns the error to our caller.
 #define INVAR_TRY(target, expression) \
   INVAR_TRY_(target, expression, INVAR_CONCAT(invar_try_, __COUNTER__))
-#define INVAR_TRY_(target, expression, result)  \
-  auto result = (expression);                   \
-  if (!result.ok()) return result.error();      \
+#define INVAR_TRY_(target, expression, result) \
+  auto result = (expression);                  \
+  if (!result.ok()) return result.error();     \
   target = *std::move(result)
 
 // The same for Result<void>.

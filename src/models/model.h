@@ -24,8 +24,8 @@ struct ModelInfo {
   int vocab_size = 0;
   int64_t max_position_embeddings = 0;  // the model's full window
   std::vector<KvLayerShape> kv_layers;
-  std::vector<int32_t> eos_ids;     // of config and generation config; the tokenizer adds its own
-  size_t packed_bytes = 0;          // weights in memory
+  std::vector<int32_t> eos_ids;  // of config and generation config; the tokenizer adds its own
+  size_t packed_bytes = 0;       // weights in memory
   int64_t streamed_bytes_per_token = 0;  // weight bytes that one decode step reads
 };
 
@@ -48,13 +48,13 @@ struct LoadProgress {
 };
 using ProgressFn = std::function<void(const LoadProgress&)>;
 
-// Reads config, checks every tensor's name and shape, packs. An unknown architecture lists the known
-// ones; a missing or wrong tensor is named with expected and found shapes.
+// Reads config, checks every tensor's name and shape, packs. An unknown architecture lists the
+// known ones; a missing or wrong tensor is named with expected and found shapes.
 Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, Backend& backend,
                                           const ProgressFn& progress = {});
 
-// Config and shapes only, no packing: for `invar info` and `invar plan`. packed_bytes is an estimate
-// from the file's formats.
+// Config and shapes only, no packing: for `invar info` and `invar plan`. packed_bytes is an
+// estimate from the file's formats.
 Result<ModelInfo> describe_model(const Checkpoint& checkpoint);
 
 std::vector<std::string> known_architectures();

@@ -28,14 +28,15 @@ struct Context {
 
 using FloatSpan = std::span<const float>;
 
-Tensor embed(Context& ctx, std::span<const int32_t> ids, const PackedWeight& table, float scale = 1);
+Tensor embed(Context& ctx, std::span<const int32_t> ids, const PackedWeight& table,
+             float scale = 1);
 Tensor rms_norm(Context& ctx, Tensor x, FloatSpan weight, float eps);
 // residual + rms_norm(x)
 Tensor rms_norm_add(Context& ctx, Tensor x, FloatSpan weight, float eps, Tensor residual);
 void head_rms_norm_(Context& ctx, Tensor x, int head_dim, FloatSpan weight, float eps);
 Tensor linear(Context& ctx, Tensor x, const PackedWeight& w, FloatSpan bias = {});
-// x += w h, in place
-void linear_add_(Context& ctx, Tensor x, Tensor h, const PackedWeight& w);
+// x += w h + bias, in place
+void linear_add_(Context& ctx, Tensor x, Tensor h, const PackedWeight& w, FloatSpan bias = {});
 Tensor gated_linear(Context& ctx, Tensor x, const PackedWeight& gate_up, Activation activation);
 void rope_(Context& ctx, Tensor x, int head_dim, std::span<const int32_t> positions,
            const RopeSpec& spec);

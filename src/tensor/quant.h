@@ -1,6 +1,6 @@
-// Weight formats: how a checkpoint stores a matrix, and one row of it as fp32. Layouts and formulas:
-// specs/weights.md (GGUF blocks section 3.3, MLX affine section 2.1). No kernels here; a backend
-// reads the same bytes into its own packed form.
+// Weight formats: how a checkpoint stores a matrix, and one row of it as fp32. Layouts and
+// formulas: specs/weights.md (GGUF blocks section 3.3, MLX affine section 2.1). No kernels here; a
+// backend reads the same bytes into its own packed form.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,27 @@
 namespace invar {
 
 enum class WeightFormat : uint8_t {
-  kF32, kF16, kBF16,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,
-  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
-  kIQ4_NL, kIQ4_XS, kMXFP4,
+  kF32,
+  kF16,
+  kBF16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
   kMlxAffine,  // bits, group_size, scales and biases beside the codes
 };
 
-// Elements and bytes of one block along the input dimension. Float formats: 1 element. kMlxAffine has
-// no interleaved block; its row bytes come from bits.
+// Elements and bytes of one block along the input dimension. Float formats: 1 element. kMlxAffine
+// has no interleaved block; its row bytes come from bits.
 struct BlockShape {
   int num_elements;
   int num_bytes;

@@ -1,0 +1,57 @@
+// The decoder that the dense families share: attention and a gated MLP a layer, with the switches
+// in which llama, qwen2, qwen3 and gemma3 differ. A family file turns its config into a
+// DenseConfig.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "models/model_source.h"
+
+namespace invar {
+
+struct DenseConfig {
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int vocab_size = 0;
+  int64_t max_position_embeddings = 0;
+  float rms_norm_eps = 0;
+  bool tied = false;  // the head is the embedding, unless the file carries its own
+
+  Activation activation = Activation::kSilu;
+  bool qkv_bias = false;  // q, k, v have biases
+  bool o_bias = false;
+  bool qk_norm = false;          // RMSNorm on each head of q and k, before rope
+  bool norm_of_outputs = false;  // gemma: norms on the outputs of attention and MLP as well
+  float norm_add = 0;            // 1 where norm weights are stored as w - 1
+  float embed_scale = 1;
+  float attention_scale = 0;
+  float attention_softcap = 0;  // 0: none
+  float logit_softcap = 0;
+
+  struct Layer {
+    int64_t sliding_window = 0;  // 0: sees everything
+    size_t rope = 0;             // index into ropes
+  };
+  std::vector<Layer> layers;  // [num_layers]
+  std::vector<RopeSpec> ropes;
+
+  int interleaved_head_dim = 0;  // GGUF arch llama: see MatrixView
+};
+
+// The keys that every dense family has, with ranges checked; also layer_types and the sliding
+// window of families that use them (`layers`), and one rope. Families adjust the rest.
+Result<DenseConfig> parse_dense_config(const ModelSource& source);
+
+// `info` describes the model as far as config and file do; loading fills in the rest.
+Result<std::unique_ptr<Model>> load_dense(const DenseConfig& config, const ModelSource& source,
+                                          Backend& backend, ModelInfo info,
+                                          const ProgressFn& progress);
+
+}  // namespace invar

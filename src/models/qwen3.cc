@@ -1,0 +1,30 @@
+// Qwen3 dense: RMSNorm on each head of q and k before rope, no biases (specs/dense.md section 4).
+#include "models/family.h"
+#include "models/rope_config.h"
+
+namespace invar {
+namespace {
+
+Result<DenseConfig> parse(const ModelSource& source) {
+  const Json& config = source.config();
+  INVAR_TRY(auto c, parse_dense_config(source));
+  INVAR_TRY(const auto act, config.optional<std::string>("hidden_act", "silu"));
+  if (act != "silu") return unsupported("'hidden_act' is '%s', expected 'silu'", act.c_str());
+  INVAR_TRY(const bool bias, config.optional<bool>("attention_bias", false));
+  if (bias) return unsupported("'attention_bias' is true: this qwen3 variant is not supported");
+  INVAR_TRY(const bool sliding, config.optional<bool>("use_sliding_window", false));
+  if (sliding && config.find("layer_types") == nullptr)
+    return unsupported("'use_sliding_window' is true without 'layer_types'");
+  c.qk_norm = true;
+  INVAR_TRY(const auto parameters, rope_parameters(config, 1e6));
+  INVAR_TRY(auto rope, rope_spec(parameters, c.head_dim));
+  c.ropes = {std::move(rope)};
+  return c;
+}
+
+}  // namespace
+
+extern const ModelFamily kQwen3Family = {"qwen3",   {"Qwen3ForCausalLM"}, {"qwen3"},
+                                         {"qwen3"}, &common_gguf_names(), parse};
+
+}  // namespace invar
