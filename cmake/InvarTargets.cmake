@@ -20,8 +20,9 @@ add_library(invar_flags INTERFACE)
 target_compile_options(invar_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow
                        -fstack-protector-strong)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 reports overlaps of std::string's operator+ that cannot happen (GCC bug 105651).
-  target_compile_options(invar_flags INTERFACE -Wno-restrict)
+  # GCC 12 reports overlaps of std::string (GCC bug 105651) and unset members of std::variant that
+  # cannot happen.
+  target_compile_options(invar_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
 if(INVAR_WERROR)
   target_compile_options(invar_flags INTERFACE -Werror)

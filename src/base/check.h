@@ -12,8 +12,8 @@ namespace invar {
 }  // namespace invar
 
 // INVAR_CHECK(a == b, "a %d, b %d", a, b);
-#define INVAR_CHECK(condition, ...)                                                         \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]]                                                          \
-      ::invar::check_failed(__FILE__, __LINE__, #condition, ::invar::format(__VA_ARGS__));  \
+#define INVAR_CHECK(condition, ...)                                                        \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]]                                                         \
+      ::invar::check_failed(__FILE__, __LINE__, #condition, ::invar::format(__VA_ARGS__)); \
   } while (false)

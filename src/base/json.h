@@ -58,7 +58,7 @@ class Json {
   int64_t as_int() const;
   double as_double() const;  // kInt or kDouble
   const std::string& as_string() const;
-  const std::vector<Json>& items() const;      // array
+  const std::vector<Json>& items() const;  // array
   std::vector<Json>& items();
   const std::vector<Member>& members() const;  // object, in order
 
@@ -76,7 +76,8 @@ class Json {
   template <typename T>
   Result<T> optional(std::string_view key, T fallback) const;
 
-  // Compact: {"a":1,"b":[true,null]}; indent >= 0 puts each member on a line. Non-ASCII stays UTF-8.
+  // Compact: {"a":1,"b":[true,null]}; indent >= 0 puts each member on a line. Non-ASCII stays
+  // UTF-8.
   std::string dump(int indent = -1) const;
 
   bool operator==(const Json& other) const;
