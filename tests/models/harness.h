@@ -1,0 +1,141 @@
+// A model on a backend, driven step by step without the engine: what the model tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/file.h"
+#include "models/model.h"
+#include "weights/checkpoint.h"
+
+namespace invar::testing {
+
+inline std::string golden_path(const std::string& name) {
+  return std::string(INVAR_TEST_DATA) + "/golden/models/" + name;
+}
+
+// A real checkpoint from the cache folder; a machine without it fails the test with the remedy.
+inline std::string real_model_path(const std::string& name) {
+  std::string folder;
+  if (const char* models = std::getenv("INVAR_MODELS"))
+    folder = models;
+  else if (const char* cache = std::getenv("XDG_CACHE_HOME"))
+    folder = std::string(cache) + "/invar/models";
+  else
+    folder = std::string(std::getenv("HOME")) + "/.cache/invar/models";
+  const std::string path = folder + "/" + name;
+  EXPECT_TRUE(file_exists(path)) << path << " is missing: run tools/fetch_models.py";
+  return path;
+}
+
+using Logits = std::vector<std::vector<float>>;
+
+class ModelOnBackend {
+ public:
+  ModelOnBackend(const std::string& path, const std::string& backend_name,
+                 BackendOptions options = {}) {
+    auto opened = Checkpoint::open(path);
+    if (!opened) {
+      ADD_FAILURE() << opened.error().message;
+      return;
+    }
+    checkpoint = *std::move(opened);
+    auto made = make_backend(backend_name, options);
+    if (!made) {
+      ADD_FAILURE() << made.error().message;
+      return;
+    }
+    backend = *std::move(made);
+    auto loaded = load_model(*checkpoint, *backend);
+    if (!loaded) {
+      ADD_FAILURE() << loaded.error().message;
+      return;
+    }
+    model = *std::move(loaded);
+  }
+
+  bool ok() const { return model != nullptr; }
+
+  // One sequence of a step: its next `count` tokens.
+  struct Sequence {
+    std::vector<int32_t> ids;
+    std::vector<int32_t> pages;
+    int64_t done = 0;
+    Logits logits;  // after each id, in order
+  };
+
+  void make_cache(int num_pages) {
+    auto made = backend->make_kv_cache(model->info().kv_layers, num_pages);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    cache = *std::move(made);
+  }
+
+  // Runs the next counts[i] tokens of sequences[i], all in one step, logits for every row.
+  void step(std::vector<Sequence*> sequences, std::vector<int64_t> counts) {
+    std::vector<int32_t> ids, positions, rows;
+    std::vector<Window> windows;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Sequence& s = *sequences[i];
+      windows.push_back({static_cast<int64_t>(ids.size()), counts[i], s.done, s.pages});
+      for (int64_t t = 0; t < counts[i]; ++t) {
+        ids.push_back(s.ids[static_cast<size_t>(s.done + t)]);
+        positions.push_back(static_cast<int32_t>(s.done + t));
+      }
+    }
+    rows.resize(ids.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    arena.reset();
+    ops::Context ctx{*backend, arena, *cache};
+    const Tensor logits = model->forward(ctx, {ids, positions, windows, rows});
+    int64_t row = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      for (int64_t t = 0; t < counts[i]; ++t, ++row)
+        sequences[i]->logits.emplace_back(logits.row(row), logits.row(row) + logits.num_cols);
+      sequences[i]->done += counts[i];
+    }
+  }
+
+  // Logits after each of `ids`, in chunks of at most `chunk`, pages in order.
+  Logits run(const std::vector<int32_t>& ids, int64_t chunk) {
+    const int num_pages = static_cast<int>((ids.size() + kPagePositions - 1) / kPagePositions);
+    make_cache(num_pages);
+    Sequence s;
+    s.ids = ids;
+    s.pages.resize(static_cast<size_t>(num_pages));
+    std::iota(s.pages.begin(), s.pages.end(), 0);
+    while (s.done < static_cast<int64_t>(ids.size()))
+      step({&s}, {std::min(chunk, static_cast<int64_t>(ids.size()) - s.done)});
+    return std::move(s.logits);
+  }
+
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<KvCache> cache;
+  Arena arena;
+};
+
+inline float max_difference(const Logits& a, const Logits& b) {
+  EXPECT_EQ(a.size(), b.size());
+  float most = 0;
+  for (size_t t = 0; t < std::min(a.size(), b.size()); ++t)
+    for (size_t i = 0; i < a[t].size(); ++i) {
+      const float difference = std::abs(a[t][i] - b[t][i]);
+      if (!(difference <= most)) most = difference;  // also NaN
+    }
+  return most;
+}
+
+inline int32_t argmax(const std::vector<float>& logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+}  // namespace invar::testing
