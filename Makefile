@@ -1,0 +1,60 @@
+# A thin front for CMake presets and tools/. Every target installs what it lacks (tools/setup.sh).
+.DEFAULT_GOAL := help
+.PHONY: help demo test fast-test bench format lint install clean
+
+BUILD  := build/release
+PYTHON := .venv/bin/python
+MODEL  := smollm2-135m-instruct-q4_1.gguf
+PREFIX ?= /usr/local
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo:  ## build the invar command, fetch SmolLM2-135M-Instruct, answer a prompt
+	tools/setup.sh demo
+	cmake --preset demo
+	cmake --build --preset demo --target invar_app
+	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && \
+	build/demo/invar run "$$model" --prompt "What is the capital of France?" --max-tokens 64 \
+	  --temperature 0 --stats < /dev/null
+
+test:  ## everything that passes without a GPU
+	tools/setup.sh test
+	$(PYTHON) tools/fetch_models.py > /dev/null
+	cmake --preset release
+	cmake --build --preset release
+	cmake --preset fuzz
+	cmake --build --preset fuzz
+	ctest --test-dir $(BUILD) --output-on-failure -j 2
+
+fast-test:  ## the tests that end within a minute
+	tools/setup.sh test
+	cmake --preset release
+	cmake --build --preset release
+	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE 'slow|fuzz'
+
+bench:  ## prefill and decode speed of the default model
+	tools/setup.sh demo
+	cmake --preset demo
+	cmake --build --preset demo --target invar_app
+	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && build/demo/invar bench "$$model"
+
+format:  ## apply clang-format to every source file
+	tools/setup.sh lint
+	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format-19 -i
+
+lint:  ## formatting, include layers, shell and Python scripts
+	tools/setup.sh lint
+	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format-19 --dry-run --Werror
+	python3 tools/check_includes.py
+	git ls-files '*.sh' .ci/run | xargs shellcheck
+	git ls-files '*.py' | xargs $(PYTHON) -m ruff check --line-length 120
+
+install:  ## install the command, the library and the CMake package to PREFIX
+	tools/setup.sh demo
+	cmake --preset demo
+	cmake --build --preset demo
+	cmake --install build/demo --prefix $(PREFIX)
+
+clean:  ## remove build/
+	rm -rf build

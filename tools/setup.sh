@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs what this machine lacks for a task, and says what it does. May run any number of times.
+#
+# usage: tools/setup.sh demo|test|lint|all
+#
+# Debian packages come through apt (as root, or with sudo); Python packages go into .venv/ in the
+# source tree, pinned in tools/requirements-*.txt. Nothing else on the machine is changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "setup: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+demo_packages=(g++ cmake ninja-build pkg-config make git ca-certificates python3 python3-venv
+  nlohmann-json3-dev libssl-dev libcurl4-openssl-dev libpcre2-dev libedit-dev libcli11-dev)
+lint_packages=(clang-format-19 shellcheck git python3 python3-venv)
+test_packages=("${demo_packages[@]}" ccache libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)
+
+case "${1:-}" in
+  demo) packages=("${demo_packages[@]}") requirements=() ;;
+  test) packages=("${test_packages[@]}") requirements=(tools/requirements-test.txt) ;;
+  lint) packages=("${lint_packages[@]}") requirements=(tools/requirements-lint.txt) ;;
+  all)
+    packages=("${test_packages[@]}" "${lint_packages[@]}")
+    requirements=(tools/requirements-test.txt tools/requirements-lint.txt)
+    ;;
+  *) die "usage: tools/setup.sh demo|test|lint|all" ;;
+esac
+
+# ---- Debian packages -------------------------------------------------------------------------------
+
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+missing=()
+for package in "${packages[@]}"; do
+  installed "$package" || missing+=("$package")
+done
+
+if ((${#missing[@]} > 0)); then
+  command -v apt-get > /dev/null ||
+    die "needs these Debian packages, and apt-get is not here: ${missing[*]}"
+  as_root=()
+  if ((EUID != 0)); then
+    command -v sudo > /dev/null || die "run as root or install sudo; missing: ${missing[*]}"
+    as_root=(sudo)
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  say "updating the package lists"
+  "${as_root[@]}" apt-get update -qq > /dev/null
+  # clang 19 is in Debian 12 itself; a machine whose lists lack it says so here.
+  say "installing ${missing[*]}"
+  "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+fi
+
+# ---- Python packages -------------------------------------------------------------------------------
+
+if [[ ! -x .venv/bin/python ]]; then
+  say "making .venv"
+  # Debian's own python3 first: a python3 of pyenv or conda may lack ensurepip.
+  /usr/bin/python3 -m venv .venv 2> /dev/null || python3 -m venv .venv
+fi
+for file in "${requirements[@]}"; do
+  stamp=".venv/.installed-$(basename "$file")-$(sha256sum "$file" | cut -c1-16)"
+  if [[ ! -e "$stamp" ]]; then
+    say "installing $file into .venv"
+    .venv/bin/python -m pip install -q --disable-pip-version-check -r "$file"
+    touch "$stamp"
+  fi
+done
+say "$1: everything is here"
