@@ -17,7 +17,7 @@ class GgufCheckpoint : public Checkpoint {
     INVAR_TRY(GgufFile first, add_file(given));
     INVAR_TRY(const int64_t count, split_key(first, given, "split.count", 1));
     if (count > 1) {
-      INVAR_TRY(first, load_split(given, std::move(first), count));
+      INVAR_TRY(first, load_split(given, count));
     } else {
       INVAR_TRY_VOID(add_tensors(first));
     }
@@ -42,6 +42,7 @@ class GgufCheckpoint : public Checkpoint {
   // Maps and parses; the file is files_.back() afterwards.
   Result<GgufFile> add_file(const std::string& file_path) {
     INVAR_TRY(MappedFile file, MappedFile::open(file_path));
+    INVAR_TRY_VOID(check_not_foreign(file_path, file.bytes()));
     auto parsed = parse_gguf(file.bytes());
     if (!parsed) return with_context(file_path, parsed.error());
     files_.push_back({std::move(file), parsed->data_begin});
@@ -58,7 +59,7 @@ class GgufCheckpoint : public Checkpoint {
       TensorInfo info;
       info.name = tensor.name;
       info.shape = tensor.shape;
-      info.matrix.name = name + ": '" + escape_control(tensor.name) + "'";
+      info.matrix.name = format("%s: '%s'", name.c_str(), escape_control(tensor.name).c_str());
       info.matrix.format = tensor.format;
       info.matrix.num_cols = tensor.shape.back();
       info.matrix.num_rows = 1;
@@ -79,7 +80,7 @@ class GgufCheckpoint : public Checkpoint {
 
   // Reads all parts in order, so that tensors stand as in the whole model; returns part 1, which
   // has the metadata.
-  Result<GgufFile> load_split(const std::string& given, GgufFile given_part, int64_t count) {
+  Result<GgufFile> load_split(const std::string& given, int64_t count) {
     constexpr size_t kSuffix = sizeof("-00001-of-00009.gguf") - 1;
     int given_number = 0, named_count = 0, consumed = 0;
     if (given.size() > kSuffix) {
@@ -123,7 +124,6 @@ class GgufCheckpoint : public Checkpoint {
       return corrupt("%s: the parts have %lld tensors, 'split.tensors.count' says %lld",
                      given.c_str(), static_cast<long long>(num_tensors),
                      static_cast<long long>(expected));
-    (void)given_part;
     return first;
   }
 

@@ -23,6 +23,13 @@ Result<std::unique_ptr<Checkpoint>> open_safetensors(const std::string& folder,
 std::string base_name(const std::string& path);
 std::string folder_of(const std::string& path);
 
+// Names in a folder, sorted; empty when it cannot be read.
+std::vector<std::string> list_folder(const std::string& folder);
+
+// An error with the remedy when the bytes are a well-known something else: an HTML page, a Git LFS
+// pointer, a pickle.
+Result<void> check_not_foreign(const std::string& path, std::span<const uint8_t> bytes);
+
 // A mapped weight file and the end of its header.
 struct WeightFile {
   MappedFile file;
