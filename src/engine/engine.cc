@@ -1,0 +1,327 @@
+// (3) The engine: before it the application's call of submit() (apps/invar, later server/openai.cc
+// (2)), after it scheduler.cc (4). submit() checks a request, renders and tokenizes it and puts it
+// in the inbox; one thread runs step() and owns everything that runs: sequences, scheduler, pages,
+// model. An id that the sampler (9) drew is appended here and goes out as an event.
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "cache/block_pool.h"
+#include "engine/engine_parts.h"
+#include "engine/model_runner.h"
+#include "engine/reply.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+
+namespace invar {
+namespace {
+
+// Logits of a teacher-forced chunk may take so much memory; longer chunks are cut.
+constexpr int64_t kMaxLogitBytes = 64 << 20;
+
+SchedulerConfig scheduler_config(const EngineParts& parts) {
+  SchedulerConfig config;
+  config.max_sequences = parts.max_sequences;
+  config.prefill_chunk = parts.prefill_chunk;
+  config.max_logit_rows =
+      std::max<int64_t>(1, kMaxLogitBytes / (int64_t{4} * parts.model->info().vocab_size));
+  return config;
+}
+
+Vocabulary make_vocabulary(const Tokenizer& tokenizer, const ModelInfo& model) {
+  Vocabulary vocabulary;
+  vocabulary.tokenizer = &tokenizer;
+  auto sampleable = std::make_shared<SampleableIds>();
+  sampleable->num_ids = std::min(tokenizer.vocab_size(), model.vocab_size);
+  for (int32_t id = 0; id < sampleable->num_ids; ++id)
+    if (tokenizer.token_kind(id) == TokenKind::kUnused) sampleable->never.push_back(id);
+  vocabulary.sampleable = std::move(sampleable);
+  std::vector<int32_t>& end_ids = vocabulary.end_ids;
+  end_ids = tokenizer.end_ids;
+  end_ids.insert(end_ids.end(), model.eos_ids.begin(), model.eos_ids.end());
+  std::sort(end_ids.begin(), end_ids.end());
+  end_ids.erase(std::unique(end_ids.begin(), end_ids.end()), end_ids.end());
+  return vocabulary;
+}
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache);
+  ~EngineImpl() override;
+
+  const ModelDescription& description() const override { return parts_.description; }
+  Result<std::unique_ptr<TokenStream>> submit(const GenerationRequest& request) override;
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool allow_special,
+                                        bool add_special) const override;
+  std::string detokenize(std::span<const int32_t> ids, bool with_special) const override;
+  std::string token_text(int32_t id) const override;
+  Result<std::string> apply_chat_template(const GenerationRequest& request) const override;
+  Result<std::vector<int32_t>> prompt_ids(const GenerationRequest& request) const override;
+  Result<void> score(std::span<const int32_t> ids,
+                     const std::function<bool(int64_t, std::span<const float>)>& visit) override;
+
+  EngineGauges gauges() const;
+
+ private:
+  Result<void> enqueue(std::unique_ptr<Sequence> sequence);
+  void run();
+  void take_inbox();
+  void drop_cancelled();
+  void retire(Sequence& sequence);
+  bool step();
+
+  EngineParts parts_;
+  const ModelInfo& model_info_;
+  const RequestLimits limits_;
+  const Vocabulary vocabulary_;
+  const ChatTemplates templates_;
+
+  // The engine thread's own.
+  std::unique_ptr<KvCache> cache_;
+  BlockPool pool_;
+  Scheduler scheduler_;
+  ModelRunner runner_;
+  SamplerScratch scratch_;
+  std::list<std::unique_ptr<Sequence>> sequences_;  // running and waiting
+
+  // Between threads.
+  std::shared_ptr<WakeUp> wake_up_ = std::make_shared<WakeUp>();
+  std::mutex inbox_mutex_;
+  std::vector<std::unique_ptr<Sequence>> inbox_;
+  int64_t num_submitted_ = 0;
+  std::atomic<int> num_requests_ = 0, num_used_pages_ = 0;
+  std::atomic<int64_t> num_steps_ = 0, num_preemptions_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
+    : parts_(std::move(parts)),
+      model_info_(parts_.model->info()),
+      limits_{parts_.context, parts_.model->info().vocab_size},
+      vocabulary_(make_vocabulary(*parts_.tokenizer, model_info_)),
+      templates_(parts_.chat_templates),
+      cache_(std::move(cache)),
+      pool_(parts_.num_pages),
+      scheduler_(scheduler_config(parts_), pool_),
+      runner_(*parts_.model, *parts_.backend, *cache_) {
+  parts_.description.end_ids = vocabulary_.end_ids;
+  thread_ = std::thread([this] { run(); });
+}
+
+EngineImpl::~EngineImpl() {
+  stopping_ = true;
+  wake_up_->signal();
+  thread_.join();
+}
+
+// ---- On the callers' threads
+// ---------------------------------------------------------------------
+
+Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest& request) {
+  INVAR_TRY(std::vector<int32_t> ids, prompt_ids(request));
+  INVAR_TRY(const ReplySpec spec,
+            make_reply_spec(request, static_cast<int64_t>(ids.size()), limits_));
+  auto stream = std::make_shared<StreamState>(wake_up_);
+  auto reply = std::make_unique<GeneratedReply>(spec, vocabulary_, ids,
+                                                parts_.backend->info().arithmetic_id, stream);
+  if (spec.max_tokens == 0) {  // nothing to sample
+    reply->finish(FinishReason::kLength);
+    reply->publish_end();
+    return make_token_stream(std::move(stream));
+  }
+  auto sequence = std::make_unique<Sequence>();
+  sequence->num_prompt_tokens = static_cast<int64_t>(ids.size());
+  sequence->token_ids = std::move(ids);
+  sequence->reply = std::move(reply);
+  INVAR_TRY_VOID(enqueue(std::move(sequence)));
+  return make_token_stream(std::move(stream));
+}
+
+Result<void> EngineImpl::enqueue(std::unique_ptr<Sequence> sequence) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (num_requests_ >= parts_.max_waiting)
+      return unavailable("%d requests wait already; try again later", parts_.max_waiting);
+    ++num_requests_;
+    sequence->arrival = num_submitted_++;
+    inbox_.push_back(std::move(sequence));
+  }
+  wake_up_->signal();
+  return {};
+}
+
+Result<void> EngineImpl::score(std::span<const int32_t> ids,
+                               const std::function<bool(int64_t, std::span<const float>)>& visit) {
+  GenerationRequest request;
+  request.prompt_ids.assign(ids.begin(), ids.end());
+  INVAR_TRY(std::vector<int32_t> checked, prompt_ids(request));
+  if (static_cast<int64_t>(checked.size()) > limits_.context)
+    return resource_exhausted("the context window has %ld positions, the text has %zu tokens",
+                              long{limits_.context}, checked.size());
+  auto queue = std::make_shared<ScoreQueue>(wake_up_);
+  auto sequence = std::make_unique<Sequence>();
+  sequence->token_ids = std::move(checked);
+  sequence->num_prompt_tokens = static_cast<int64_t>(sequence->token_ids.size());
+  sequence->all_logits = true;
+  sequence->reply = std::make_unique<ScoredReply>(queue);
+  INVAR_TRY_VOID(enqueue(std::move(sequence)));
+
+  const size_t vocab_size = static_cast<size_t>(model_info_.vocab_size);
+  int64_t index = 0;
+  while (const std::optional<std::vector<float>> chunk = queue->next()) {
+    for (size_t at = 0; at < chunk->size(); at += vocab_size) {
+      if (visit(index++, std::span(*chunk).subspan(at, vocab_size))) continue;
+      queue->cancel();
+      return {};
+    }
+  }
+  if (queue->was_stopped()) return cancelled("the engine was closed");
+  return {};
+}
+
+Result<std::vector<int32_t>> EngineImpl::tokenize(std::string_view text, bool allow_special,
+                                                  bool add_special) const {
+  return parts_.tokenizer->encode(text, allow_special, add_special);
+}
+
+std::string EngineImpl::detokenize(std::span<const int32_t> ids, bool with_special) const {
+  Detokenizer detokenizer(*parts_.tokenizer, with_special);
+  std::string text;
+  for (const int32_t id : ids) text += detokenizer.push(id);
+  return text + detokenizer.finish();
+}
+
+std::string EngineImpl::token_text(int32_t id) const {
+  if (id < 0 || id >= parts_.tokenizer->vocab_size()) return {};
+  return std::string(parts_.tokenizer->token_text(id));
+}
+
+Result<std::string> EngineImpl::apply_chat_template(const GenerationRequest& request) const {
+  INVAR_TRY(const std::vector<TextSegment> segments, templates_.render(request, *parts_.tokenizer));
+  std::string text;
+  for (const TextSegment& segment : segments) text += segment.text;
+  return text;
+}
+
+Result<std::vector<int32_t>> EngineImpl::prompt_ids(const GenerationRequest& request) const {
+  return make_prompt_ids(request, templates_, *parts_.tokenizer, limits_);
+}
+
+// ---- On the engine's thread
+// ----------------------------------------------------------------------
+
+void EngineImpl::run() {
+  while (!stopping_) {
+    take_inbox();
+    drop_cancelled();
+    if (!step()) wake_up_->wait();
+  }
+  take_inbox();
+  for (const auto& sequence : sequences_) {
+    retire(*sequence);
+    sequence->reply->stop();
+  }
+  sequences_.clear();
+}
+
+// Its pages are free before its reader learns of the end.
+void EngineImpl::retire(Sequence& sequence) {
+  scheduler_.remove(sequence);
+  num_used_pages_ = pool_.num_pages() - pool_.num_free();
+  --num_requests_;
+}
+
+void EngineImpl::take_inbox() {
+  std::vector<std::unique_ptr<Sequence>> arrived;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    arrived.swap(inbox_);
+  }
+  for (std::unique_ptr<Sequence>& sequence : arrived) {
+    scheduler_.add(*sequence);
+    sequences_.push_back(std::move(sequence));
+  }
+}
+
+// Before each step, wherever the sequence is: waiting, in its prompt, or decoding.
+void EngineImpl::drop_cancelled() {
+  std::erase_if(sequences_, [&](const std::unique_ptr<Sequence>& sequence) {
+    if (!sequence->reply->is_cancelled()) return false;
+    retire(*sequence);
+    sequence->reply->stop();
+    return true;
+  });
+}
+
+// One step: plan, forward, sample. False: there is nothing to run.
+bool EngineImpl::step() {
+  for (const auto& sequence : sequences_) sequence->paused = sequence->reply->is_behind();
+  const StepPlan plan = scheduler_.next_step();
+  num_used_pages_ = pool_.num_pages() - pool_.num_free();
+  if (plan.windows.empty()) return false;
+  const Clock::time_point now = Clock::now();
+  for (const PlannedWindow& window : plan.windows) {
+    Reply& reply = *window.sequence->reply;
+    if (reply.scheduled == Clock::time_point()) reply.scheduled = now;
+  }
+
+  const Tensor logits = runner_.run(plan);
+  Scheduler::commit(plan);
+  ++num_steps_;
+
+  int64_t row = 0;
+  for (const PlannedWindow& window : plan.windows) {
+    Sequence& sequence = *window.sequence;
+    const size_t num_logits = static_cast<size_t>(window.num_logit_rows * logits.num_cols);
+    INVAR_CHECK(logits.contiguous(), "logits with gaps");
+    const std::span<const float> rows(num_logits > 0 ? logits.row(row) : nullptr, num_logits);
+    row += window.num_logit_rows;
+    if (!sequence.reply->take(sequence, rows, logits.num_cols, scratch_)) continue;
+    num_preemptions_ += sequence.num_preemptions;
+    retire(sequence);
+    sequence.reply->publish_end();
+    std::erase_if(sequences_, [&](const auto& owned) { return owned.get() == &sequence; });
+  }
+  return true;
+}
+
+EngineGauges EngineImpl::gauges() const {
+  return {num_used_pages_, num_requests_, num_steps_, num_preemptions_};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> make_engine(EngineParts parts) {
+  INVAR_CHECK(parts.num_pages * int64_t{kPagePositions} >= parts.context && parts.context >= 1,
+              "%d pages for %ld positions", parts.num_pages, long{parts.context});
+  INVAR_TRY(std::unique_ptr<KvCache> cache,
+            parts.backend->make_kv_cache(parts.model->info().kv_layers, parts.num_pages));
+  return std::unique_ptr<Engine>(new EngineImpl(std::move(parts), std::move(cache)));
+}
+
+EngineGauges engine_gauges(const Engine& engine) {
+  return static_cast<const EngineImpl&>(engine).gauges();
+}
+
+const char* version() { return INVAR_VERSION; }
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "unknown";
+}
+
+}  // namespace invar

@@ -1,0 +1,41 @@
+// How an Engine is put together: open.cc makes the parts from a checkpoint, tests bring their own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "invar/invar.h"
+#include "models/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace invar {
+
+struct EngineParts {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;  // made with `backend`
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::vector<std::pair<std::string, std::string>> chat_templates;  // as in Checkpoint
+  int64_t context = 0;                                              // positions of a sequence
+  int num_pages = 0;                                                // at least those of one context
+  int max_sequences = 4;
+  int prefill_chunk = 512;
+  int max_waiting = 1024;        // requests that have not ended; more are refused
+  ModelDescription description;  // what open() knows; the rest is filled in
+};
+
+Result<std::unique_ptr<Engine>> make_engine(EngineParts parts);
+
+// Pages in use and requests that have not ended, for tests of leaks. Only for make_engine()'s
+// results.
+struct EngineGauges {
+  int num_used_pages = 0;
+  int num_requests = 0;
+  int64_t num_steps = 0;
+  int64_t num_preemptions = 0;
+};
+EngineGauges engine_gauges(const Engine& engine);
+
+}  // namespace invar

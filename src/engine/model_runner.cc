@@ -1,0 +1,44 @@
+// (5) The model runner: before it scheduler.cc (4), after it models/<family>.cc (6), whose logits
+// it brings back for sampling/sampler.cc (9). A prompt chunk, a decode and a teacher-forced chunk
+// are all windows; a model never learns which.
+#include "engine/model_runner.h"
+
+#include "base/check.h"
+
+namespace invar {
+
+ModelRunner::ModelRunner(const Model& model, Backend& backend, KvCache& cache)
+    : model_(model), backend_(backend), cache_(cache) {}
+
+Tensor ModelRunner::run(const StepPlan& plan) {
+  token_ids_.clear();
+  positions_.clear();
+  logit_rows_.clear();
+  windows_.clear();
+  arena_.reset();
+  for (const PlannedWindow& planned : plan.windows) {
+    const Sequence& sequence = *planned.sequence;
+    const int64_t first_row = static_cast<int64_t>(token_ids_.size());
+    INVAR_CHECK(planned.start + planned.num_rows <=
+                    static_cast<int64_t>(sequence.pages.size()) * kPagePositions,
+                "rows to %ld in %zu pages", long{planned.start + planned.num_rows},
+                sequence.pages.size());
+    for (int64_t i = 0; i < planned.num_rows; ++i) {
+      token_ids_.push_back(sequence.token_ids[static_cast<size_t>(planned.start + i)]);
+      positions_.push_back(static_cast<int32_t>(planned.start + i));
+      if (i >= planned.num_rows - planned.num_logit_rows)
+        logit_rows_.push_back(static_cast<int32_t>(first_row + i));
+    }
+    windows_.push_back({first_row, planned.num_rows, planned.start, sequence.pages});
+  }
+  ops::Context ctx{backend_, arena_, cache_};
+  const Tensor logits = model_.forward(ctx, {token_ids_, positions_, windows_, logit_rows_});
+  backend_.synchronize();
+  INVAR_CHECK(logits.num_rows == static_cast<int64_t>(logit_rows_.size()) &&
+                  logits.num_cols == model_.info().vocab_size,
+              "logits [%ld, %ld] of %zu rows", long{logits.num_rows}, long{logits.num_cols},
+              logit_rows_.size());
+  return logits;
+}
+
+}  // namespace invar

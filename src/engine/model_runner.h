@@ -1,0 +1,31 @@
+// (5) Lays the windows of a step side by side and runs the model.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "engine/scheduler.h"
+#include "models/model.h"
+#include "tensor/tensor.h"
+
+namespace invar {
+
+class ModelRunner {
+ public:
+  // All three outlive the runner.
+  ModelRunner(const Model& model, Backend& backend, KvCache& cache);
+
+  // Logits of the plan's logit rows, window after window, [rows, vocab_size]; valid until the next
+  // call.
+  Tensor run(const StepPlan& plan);
+
+ private:
+  const Model& model_;
+  Backend& backend_;
+  KvCache& cache_;
+  Arena arena_;
+  std::vector<int32_t> token_ids_, positions_, logit_rows_;
+  std::vector<Window> windows_;
+};
+
+}  // namespace invar

@@ -1,0 +1,96 @@
+// Reply: what becomes of one sequence's logits. A generated reply samples, turns ids into text and
+// finds its end; a teacher-forced one hands the logits to score(). Used by the engine thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/score_queue.h"
+#include "engine/sequence.h"
+#include "engine/stop_filter.h"
+#include "engine/stream.h"
+#include "sampling/sampler.h"
+#include "tokenizer/tokenizer.h"
+
+namespace invar {
+
+using Clock = std::chrono::steady_clock;
+
+struct Reply {
+  virtual ~Reply() = default;
+
+  virtual bool is_cancelled() const = 0;
+  virtual bool is_behind() = 0;  // its reader has to catch up first
+  // Rows [first, first + num_rows) of the sequence ran; `logits` of its logit rows, row after row.
+  // Appends what it samples to sequence.token_ids. True: it has ended, and publish_end() is due
+  // once its pages are free.
+  virtual bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
+                    SamplerScratch& scratch) = 0;
+  virtual void publish_end() = 0;
+  virtual void stop() = 0;  // cancelled, or the engine ends; publishes
+
+  Clock::time_point submitted = Clock::now();
+  Clock::time_point scheduled, first_token;  // zero: not yet
+};
+
+// What a generated reply needs beside its prompt.
+struct ReplySpec {
+  SamplingParams sampling;
+  int64_t max_tokens = 0;
+  std::vector<std::string> stop;
+  bool ignore_end = false;
+  int top_logprobs = -1;
+};
+
+struct Vocabulary {
+  const Tokenizer* tokenizer = nullptr;
+  std::shared_ptr<const SampleableIds> sampleable;
+  std::vector<int32_t> end_ids;  // ascending
+};
+
+class GeneratedReply : public Reply {
+ public:
+  GeneratedReply(const ReplySpec& spec, const Vocabulary& vocabulary,
+                 std::span<const int32_t> prompt, std::string arithmetic_id,
+                 std::shared_ptr<StreamState> stream);
+
+  bool is_cancelled() const override { return stream_->is_cancelled(); }
+  bool is_behind() override { return stream_->is_behind(); }
+  bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
+            SamplerScratch& scratch) override;
+  void publish_end() override { stream_->end(std::move(result_)); }
+  void stop() override;
+  void finish(FinishReason reason, Error error = {});
+
+ private:
+  bool accept(int32_t id, TokenEvent event);
+  std::string flush_text();
+
+  ReplySpec spec_;
+  const Vocabulary& vocabulary_;
+  Sampler sampler_;
+  Detokenizer detokenizer_;
+  StopFilter stop_filter_;
+  std::shared_ptr<StreamState> stream_;
+  GenerationResult result_;
+};
+
+class ScoredReply : public Reply {
+ public:
+  explicit ScoredReply(std::shared_ptr<ScoreQueue> queue) : queue_(std::move(queue)) {}
+
+  bool is_cancelled() const override { return queue_->is_cancelled(); }
+  bool is_behind() override { return queue_->is_full(); }
+  bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
+            SamplerScratch& scratch) override;
+  void publish_end() override { queue_->end(false); }
+  void stop() override { queue_->end(true); }
+
+ private:
+  std::shared_ptr<ScoreQueue> queue_;
+  int64_t num_delivered_ = 0;  // rows below are computed again after a preemption, not delivered
+};
+
+}  // namespace invar

@@ -1,0 +1,204 @@
+// Requests: whatever cannot be honoured is refused here with the field's name, never ignored.
+#include "engine/request.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+
+namespace invar {
+namespace {
+
+constexpr size_t kMaxStops = 16, kMaxStopBytes = 256;
+constexpr int kMaxTopLogprobs = 20;
+
+Result<Json> parse_field(const char* field, const std::string& text, Json::Kind kind) {
+  Result<Json> json = Json::parse(text);
+  if (!json) return with_context(field, json.error());
+  if (json->kind() != kind)
+    return invalid_argument("%s must be %s, got %s", field,
+                            kind == Json::Kind::kArray ? "an array" : "an object",
+                            json->kind_name());
+  return json;
+}
+
+Json messages_to_json(const std::vector<ChatMessage>& messages) {
+  Json array = Json::array();
+  for (const ChatMessage& message : messages) {
+    Json entry = Json::object();
+    entry.set("role", message.role);
+    entry.set("content", message.content);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+// Extra variables of a template may not replace those that the request itself decides.
+Result<void> check_kwargs(const Json& kwargs) {
+  static constexpr const char* kReserved[] = {"messages",  "tools",     "chat_template",
+                                              "tokenize",  "bos_token", "add_generation_prompt",
+                                              "eos_token", "pad_token", "unk_token"};
+  for (const char* name : kReserved)
+    if (kwargs.find(name) != nullptr)
+      return invalid_argument("chat_template_kwargs may not set '%s'", name);
+  return {};
+}
+
+// Well-formed UTF-8 without surrogates and over-long forms. Replies are valid UTF-8, so a stop
+// string that is not could never match.
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t k) {
+      return i + k < text.size() ? static_cast<uint8_t>(text[i + k]) : uint8_t{0};
+    };
+    const uint8_t lead = byte(0);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (lead < 0xc2 || lead > 0xf4) return false;
+    if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
+        (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f))
+      return false;
+    for (size_t k = 1; k < size; ++k)
+      if ((byte(k) & 0xc0) != 0x80) return false;
+    i += size;
+  }
+  return true;
+}
+
+Result<void> check_prompt_form(const GenerationRequest& request) {
+  const int num_forms = int{!request.messages.empty()} + int{!request.messages_json.empty()} +
+                        int{request.prompt.has_value()} + int{!request.prompt_ids.empty()};
+  if (num_forms != 1)
+    return invalid_argument(
+        "a request has exactly one of messages, messages_json, prompt and "
+        "prompt_ids, not empty; this one has %d",
+        num_forms);
+  const bool is_chat = !request.messages.empty() || !request.messages_json.empty();
+  if (!is_chat && (!request.tools_json.empty() || !request.template_kwargs_json.empty()))
+    return invalid_argument(
+        "tools_json and template_kwargs_json go with messages, and this request "
+        "has a plain prompt");
+  return {};
+}
+
+Result<void> check_stops(const std::vector<std::string>& stops) {
+  if (stops.size() > kMaxStops)
+    return invalid_argument("stop has %zu strings, the limit is %zu", stops.size(), kMaxStops);
+  for (size_t i = 0; i < stops.size(); ++i) {
+    if (stops[i].empty() || stops[i].size() > kMaxStopBytes)
+      return invalid_argument("stop[%zu] has %zu bytes, allowed are 1 to %zu", i, stops[i].size(),
+                              kMaxStopBytes);
+    if (!is_utf8(stops[i])) return invalid_argument("stop[%zu] is not valid UTF-8", i);
+  }
+  return {};
+}
+
+}  // namespace
+
+ChatTemplates::ChatTemplates(const std::vector<std::pair<std::string, std::string>>& sources) {
+  for (const auto& [name, source] : sources)
+    templates_.emplace_back(name, ChatTemplate::parse(source));
+}
+
+Result<std::vector<TextSegment>> ChatTemplates::render(const GenerationRequest& request,
+                                                       const Tokenizer& tokenizer) const {
+  if (request.messages.empty() == request.messages_json.empty())
+    return invalid_argument("a chat request has exactly one of messages and messages_json");
+  TemplateInput input;
+  if (request.messages.empty()) {
+    INVAR_TRY(input.messages,
+              parse_field("messages_json", request.messages_json, Json::Kind::kArray));
+  } else {
+    input.messages = messages_to_json(request.messages);
+  }
+  INVAR_TRY_VOID(prepare_messages(input.messages));
+  if (!request.tools_json.empty()) {
+    INVAR_TRY(input.tools, parse_field("tools_json", request.tools_json, Json::Kind::kArray));
+    if (input.tools.items().empty()) input.tools = Json();  // an empty list means no tools
+  }
+  if (!request.template_kwargs_json.empty()) {
+    INVAR_TRY(input.kwargs, parse_field("template_kwargs_json", request.template_kwargs_json,
+                                        Json::Kind::kObject));
+    INVAR_TRY_VOID(check_kwargs(input.kwargs));
+  }
+  const auto text_of = [&](int32_t id) {
+    return id >= 0 ? std::string(tokenizer.token_text(id)) : std::string();
+  };
+  input.bos_token = text_of(tokenizer.bos_id);
+  input.eos_token = text_of(tokenizer.eos_id);
+  input.pad_token = text_of(tokenizer.pad_id);
+  input.unk_token = text_of(tokenizer.unk_id);
+
+  const auto named = [&](std::string_view name) {
+    return std::find_if(templates_.begin(), templates_.end(),
+                        [&](const auto& entry) { return entry.first == name; });
+  };
+  auto chosen = input.tools.is_null() ? templates_.end() : named("tool_use");
+  if (chosen == templates_.end()) chosen = named("default");
+  if (chosen == templates_.end())
+    return invalid_argument(
+        "this model has no chat template; send a plain prompt, or give one with "
+        "chat_template_file");
+  if (!chosen->second) return with_context("chat template", chosen->second.error());
+  Result<std::vector<TextSegment>> segments = chosen->second->render(input);
+  if (!segments) return with_context("chat template", segments.error());
+  return segments;
+}
+
+Result<std::vector<int32_t>> make_prompt_ids(const GenerationRequest& request,
+                                             const ChatTemplates& templates,
+                                             const Tokenizer& tokenizer,
+                                             const RequestLimits& limits) {
+  INVAR_TRY_VOID(check_prompt_form(request));
+  std::vector<int32_t> ids;
+  if (!request.prompt_ids.empty()) {
+    ids = request.prompt_ids;
+  } else if (request.prompt) {
+    ids = tokenizer.encode(*request.prompt, false, true);
+  } else {
+    INVAR_TRY(const std::vector<TextSegment> segments, templates.render(request, tokenizer));
+    ids = tokenizer.encode(segments, false);  // the template writes BOS where the model wants it
+  }
+  if (ids.empty()) return invalid_argument("the prompt has no tokens");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= limits.vocab_size)
+      return invalid_argument("prompt token %zu is %d; the model has ids 0 to %d", i, ids[i],
+                              limits.vocab_size - 1);
+  return ids;
+}
+
+Result<ReplySpec> make_reply_spec(const GenerationRequest& request, int64_t num_prompt_tokens,
+                                  const RequestLimits& limits) {
+  INVAR_TRY_VOID(check_sampling_params(request.sampling, limits.vocab_size));
+  INVAR_TRY_VOID(check_stops(request.stop));
+  if (request.top_logprobs < -1 || request.top_logprobs > kMaxTopLogprobs)
+    return invalid_argument("top_logprobs must be between 0 and %d, or -1 for none, got %d",
+                            kMaxTopLogprobs, request.top_logprobs);
+  if (request.max_tokens < -1)
+    return invalid_argument(
+        "max_tokens must be at least 0, or -1 for the rest of the window, "
+        "got %ld",
+        long{request.max_tokens});
+  const int64_t left = limits.context - num_prompt_tokens;
+  if (request.max_tokens > left || (request.max_tokens < 0 && left < 1)) {
+    const std::string asked = request.max_tokens < 0
+                                  ? "no max_tokens, so at least 1"
+                                  : format("max_tokens %ld", long{request.max_tokens});
+    return resource_exhausted(
+        "the context window has %ld positions; the prompt has %ld tokens and "
+        "the request asks for %s more. Shorten the prompt, lower max_tokens or "
+        "open the model with a larger context",
+        long{limits.context}, long{num_prompt_tokens}, asked.c_str());
+  }
+  ReplySpec spec;
+  spec.sampling = request.sampling;
+  spec.max_tokens = request.max_tokens < 0 ? left : request.max_tokens;
+  spec.stop = request.stop;
+  spec.ignore_end = request.ignore_end;
+  spec.top_logprobs = request.top_logprobs;
+  return spec;
+}
+
+}  // namespace invar

@@ -1,0 +1,65 @@
+// (4) What runs in a step: between engine.cc (3), which asks, and model_runner.cc (5), which runs
+// the plan. Pure decisions over sequences and free pages: no clock, no device, no I/O, so that
+// tests can drive it through thousands of arrival traces.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/block_pool.h"
+#include "engine/sequence.h"
+
+namespace invar {
+
+// New rows of one sequence: tokens [start, start + num_rows).
+struct PlannedWindow {
+  Sequence* sequence = nullptr;
+  int64_t start = 0;
+  int64_t num_rows = 0;
+  int64_t num_logit_rows = 0;  // the last so many rows have their logits taken
+};
+
+struct StepPlan {
+  std::vector<PlannedWindow> windows;
+  int64_t num_rows = 0;
+};
+
+struct SchedulerConfig {
+  int max_sequences = 4;        // windows in a step
+  int64_t prefill_chunk = 512;  // rows a step spends on prompts: bounds the time between two tokens
+  int64_t max_logit_rows = 512;  // of a sequence with all_logits; bounds the memory of its logits
+};
+
+class Scheduler {
+ public:
+  // A sequence may have at most pool.num_pages() pages' worth of positions, so that the oldest one
+  // can always end.
+  Scheduler(const SchedulerConfig& config, BlockPool& pool);
+
+  void add(Sequence& sequence);     // waits for its turn
+  void remove(Sequence& sequence);  // ended or cancelled, wherever it is; frees its pages
+
+  // Windows of the next step, pages reserved. Empty: nothing can run until something is added,
+  // removed or no longer paused.
+  StepPlan next_step();
+  // The step ran: its rows are in the pages.
+  static void commit(const StepPlan& plan);
+
+  int num_running() const { return static_cast<int>(running_.size()); }
+  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+
+ private:
+  int64_t rows_wanted(const Sequence& sequence, int64_t prompt_rows_left) const;
+  bool reserve(Sequence& sequence, int64_t num_rows);
+  bool fits_beside_running(const Sequence& sequence) const;
+  void release_pages(Sequence& sequence);
+  void preempt(size_t index);
+  size_t victim() const;
+
+  SchedulerConfig config_;
+  BlockPool& pool_;
+  std::vector<Sequence*> running_;  // hold pages; by arrival
+  std::vector<Sequence*> waiting_;  // hold none; by arrival
+};
+
+}  // namespace invar

@@ -1,0 +1,38 @@
+// Sequence: one request's tokens and the pages that hold their keys and values. What the scheduler
+// reads is here; what only the engine needs hangs on `reply` (engine/reply.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace invar {
+
+struct Reply;
+
+struct Sequence {
+  Sequence();
+  ~Sequence();
+
+  int64_t arrival = 0;             // order of submission; the lower number goes first
+  std::vector<int32_t> token_ids;  // prompt, then every sampled id
+  int64_t num_prompt_tokens = 0;
+
+  // Positions [0, num_cached_tokens) have their keys and values in `pages`. A sequence that was
+  // preempted starts again from 0 and computes prompt and sampled ids anew, which gives the same
+  // values: there is one arithmetic.
+  int64_t num_cached_tokens = 0;
+  std::vector<int32_t> pages;
+
+  bool all_logits = false;  // teacher forcing: logits of every row, not of the last alone
+  bool paused = false;      // its reader is behind: no rows until it caught up
+  int num_preemptions = 0;
+
+  int64_t num_uncached_tokens() const {
+    return static_cast<int64_t>(token_ids.size()) - num_cached_tokens;
+  }
+
+  std::unique_ptr<Reply> reply;
+};
+
+}  // namespace invar
