@@ -1,0 +1,52 @@
+// Flags that several commands share, and what they mean to the library.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flags.h"
+#include "invar/invar.h"
+
+namespace invar::cli {
+
+// The positional MODEL.
+void add_model(FlagSet& flags, std::string& model);
+
+// --backend, --cpu-isa, --activations, --threads, --context, --chat-template as `which` asks.
+struct EngineFlags {
+  std::string backend = "cpu";
+  std::string cpu_isa;
+  std::string activation_bits = "8";
+  int64_t num_threads = 0;
+  int64_t context = 0;
+  std::string chat_template_file;
+
+  void add_backend(FlagSet& flags);
+  void add_context(FlagSet& flags);
+  void add_chat_template(FlagSet& flags);
+  EngineOptions options(const std::string& model_path) const;
+};
+
+// Sampling flags; those not given leave the checkpoint's own default in place.
+struct SamplingFlags {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int64_t> top_k;
+  std::vector<std::string> logit_bias;  // "ID=BIAS"
+  std::optional<int64_t> seed;
+
+  void add(FlagSet& flags);
+  // `defaults` with the flags over them. A missing seed is drawn when anything random happens.
+  SamplingParams params(const SamplingParams& defaults) const;
+};
+
+// Opens `model` (a path or a listed name) with a progress bar; prints errors itself and returns
+// their exit code through `code`.
+std::unique_ptr<Engine> open_engine(std::string_view command, const std::string& model,
+                                    const EngineFlags& flags, int max_sequences, int& code);
+
+}  // namespace invar::cli
