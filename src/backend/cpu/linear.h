@@ -1,7 +1,8 @@
-// Matrix times rows on the CPU: packing into panels, linear, gated linear, head and embedding lookup.
-// The arithmetic is "cpu-1" (docs/numerics.md): the output (row, column) depends on that row of x and
-// that row of the weight only, whatever runs beside it, on any instruction set and thread count.
-// Panels are laid out in panels.h; the kernels of each instruction set stand behind linear_kernels.h.
+// Matrix times rows on the CPU: packing into panels, linear, gated linear, head and embedding
+// lookup. The arithmetic is "cpu-1" (docs/numerics.md): the output (row, column) depends on that
+// row of x and that row of the weight only, whatever runs beside it, on any instruction set and
+// thread count. Panels are laid out in panels.h; the kernels of each instruction set stand behind
+// linear_kernels.h.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,22 @@
+// What the AVX2 files of the linear kernels offer each other.
+#pragma once
+
+#include "backend/cpu/linear_kernels.h"
+
+namespace invar::cpu::avx2 {
+
+inline constexpr int kMaxRows = 4;  // 8 accumulators of 8 lanes, the operands and a broadcast
+
+bool quantize_row(const float* x, int64_t num_groups, int bits, const ActivationTile& tile,
+                  int slot);
+
+// Codes of at most 6 bits against 8-bit activations; null for other kinds.
+LinearKernels::PanelFn narrow_fn(PanelKind kind, int rows);
+// Any quantized kind against `quads`; null where only blocks are served.
+LinearKernels::PanelFn wide_fn(PanelKind kind, int rows);
+
+bool is_narrow(PanelKind kind, int bits);
+void unpack_panel(const PanelRun& run, GroupBlock* out);
+LinearKernels::PanelFn block_fn(PanelKind kind, int bits, int rows);
+
+}  // namespace invar::cpu::avx2

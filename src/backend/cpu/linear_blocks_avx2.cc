@@ -1,0 +1,167 @@
+// Many rows: a panel is unpacked once into one GroupBlock a group, and all tiles of the row block
+// read that. Same sums in the same order as the kernels that read the panel, so the same bits;
+// kinds that sum alike share an instance.
+#include "backend/cpu/linear_avx2.h"
+#include "backend/cpu/linear_narrow_avx2.h"
+#include "backend/cpu/linear_wide_avx2.h"
+
+namespace invar::cpu::avx2 {
+namespace {
+
+template <PanelKind kKind>
+void unpack(const PanelRun& run, GroupBlock* out) {
+  constexpr PanelLayout kLayout = layout_of(kKind);
+  const Steps<kKind> steps = Steps<kKind>::of(run);
+  const uint8_t* step = run.panel;
+  for (int64_t g = 0; g < run.num_groups; g += steps.groups, step += steps.bytes) {
+    StepScales at_step;
+    load_step<kKind>(step, at_step);
+    const int64_t left = run.num_groups - g;
+    const int count = left < steps.groups ? static_cast<int>(left) : steps.groups;
+    for (int b = 0; b < count; ++b, ++out) {
+      const Codes codes = steps.codes(step, b);
+      INVAR_UNROLL for (int h = 0; h < 2; ++h) {
+        INVAR_UNROLL for (int t = 0; t < 8; ++t) _mm256_store_si256(
+            reinterpret_cast<__m256i*>(out->operands[t] + h * 32), operand<kKind>(codes, t, h));
+        INVAR_UNROLL for (int sub = 0; sub < kLayout.subs; ++sub) {
+          __m256 scale, bias = _mm256_setzero_ps();
+          load_scales<kKind>(step, at_step, run.scale_dtype, b, sub, h, scale, bias);
+          _mm256_store_ps(out->scales[sub] + h * 8, scale);
+          _mm256_store_ps(out->biases[sub] + h * 8, bias);
+        }
+      }
+    }
+  }
+}
+
+INVAR_INLINE __m256i block_operand(const GroupBlock& block, int t, int h) {
+  return load(block.operands[t] + h * 32);
+}
+INVAR_INLINE void block_scales(const GroupBlock& block, int sub, int h, __m256& scale,
+                               __m256& bias) {
+  scale = _mm256_load_ps(block.scales[sub] + h * 8);
+  bias = _mm256_load_ps(block.biases[sub] + h * 8);
+}
+
+// kCentre: of the int16 sums; -1: the kind's zero point, any.
+template <int kSubs, bool kAffine, bool kTwoParts, int kAddBack, int kRows>
+void narrow_blocks(const PanelRun& run) {
+  const auto centre =
+      static_cast<short>(kAffine ? kAddBack : kPanelLayouts[static_cast<int>(run.kind)].zero);
+  const __m256i centres = _mm256_set1_epi16(centre);
+  const auto start = [&](const uint32_t* field, int slot) __attribute__((always_inline)) {
+    if constexpr (kAffine && kAddBack == 0) return _mm256_setzero_si256();
+    return _mm256_mullo_epi16(slot32(field, slot), centres);
+  };
+  __m256 acc[kRows][2];
+  clear<kRows>(acc);
+  const int8_t* q = run.bytes;
+  for (int64_t g = 0; g < run.num_groups; ++g, q += kTileSlots * kGroup) {
+    const GroupBlock& block = run.blocks[g];
+    narrow_group<kSubs, kAffine, kTwoParts, kAddBack, kRows>(
+        acc, run.sums[g], run.first_slot, q,
+        [&](int t, int h) __attribute__((always_inline)) { return block_operand(block, t, h); },
+        [&](int sub, int h, __m256& scale, __m256& bias)
+            __attribute__((always_inline)) { block_scales(block, sub, h, scale, bias); },
+        start);
+  }
+  store<kRows>(run.out, acc);
+}
+
+template <int kSubs, bool kAffine, int kRows>
+void wide_blocks(const PanelRun& run) {
+  const int zero = kPanelLayouts[static_cast<int>(run.kind)].zero;
+  __m256 acc[kRows][2];
+  clear<kRows>(acc);
+  const int16_t* q = run.quads;
+  for (int64_t g = 0; g < run.num_groups; ++g, q += kTileSlots * kGroup) {
+    const GroupBlock& block = run.blocks[g];
+    wide_group<kSubs, kAffine, kRows>(
+        acc, run.sums[g], run.first_slot, zero, q,
+        [&](int t, int h) __attribute__((always_inline)) { return block_operand(block, t, h); },
+        [&](int sub, int h, __m256& scale, __m256& bias)
+            __attribute__((always_inline)) { block_scales(block, sub, h, scale, bias); });
+  }
+  store<kRows>(run.out, acc);
+}
+
+using PanelFn = LinearKernels::PanelFn;
+
+template <int kSubs, bool kAffine, bool kTwoParts, int kAddBack>
+constexpr PanelFn kNarrow[kMaxRows] = {narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 1>,
+                                       narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 2>,
+                                       narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 3>,
+                                       narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 4>};
+template <int kSubs, bool kAffine>
+constexpr PanelFn kWide[kMaxRows] = {wide_blocks<kSubs, kAffine, 1>, wide_blocks<kSubs, kAffine, 2>,
+                                     wide_blocks<kSubs, kAffine, 3>,
+                                     wide_blocks<kSubs, kAffine, 4>};
+
+}  // namespace
+
+bool is_narrow(PanelKind kind, int bits) {
+  const PanelLayout& layout = kPanelLayouts[static_cast<int>(kind)];
+  return bits == 8 && layout.code_bits < 8 && layout.table != CodeTable::kIq4;
+}
+
+void unpack_panel(const PanelRun& run, GroupBlock* out) {
+  switch (run.kind) {
+    case PanelKind::kQ4_0:
+      return unpack<PanelKind::kQ4_0>(run, out);
+    case PanelKind::kQ4_1:
+      return unpack<PanelKind::kQ4_1>(run, out);
+    case PanelKind::kQ5_0:
+      return unpack<PanelKind::kQ5_0>(run, out);
+    case PanelKind::kQ5_1:
+      return unpack<PanelKind::kQ5_1>(run, out);
+    case PanelKind::kQ8_0:
+      return unpack<PanelKind::kQ8_0>(run, out);
+    case PanelKind::kQ2_K:
+      return unpack<PanelKind::kQ2_K>(run, out);
+    case PanelKind::kQ3_K:
+      return unpack<PanelKind::kQ3_K>(run, out);
+    case PanelKind::kQ4_K:
+      return unpack<PanelKind::kQ4_K>(run, out);
+    case PanelKind::kQ5_K:
+      return unpack<PanelKind::kQ5_K>(run, out);
+    case PanelKind::kQ6_K:
+      return unpack<PanelKind::kQ6_K>(run, out);
+    case PanelKind::kIQ4_NL:
+      return unpack<PanelKind::kIQ4_NL>(run, out);
+    case PanelKind::kIQ4_XS:
+      return unpack<PanelKind::kIQ4_XS>(run, out);
+    case PanelKind::kMXFP4:
+      return unpack<PanelKind::kMXFP4>(run, out);
+    case PanelKind::kMlx2:
+      return unpack<PanelKind::kMlx2>(run, out);
+    case PanelKind::kMlx3:
+      return unpack<PanelKind::kMlx3>(run, out);
+    case PanelKind::kMlx4:
+      return unpack<PanelKind::kMlx4>(run, out);
+    case PanelKind::kMlx5:
+      return unpack<PanelKind::kMlx5>(run, out);
+    case PanelKind::kMlx6:
+      return unpack<PanelKind::kMlx6>(run, out);
+    case PanelKind::kMlx8:
+      return unpack<PanelKind::kMlx8>(run, out);
+    default:
+      return;
+  }
+}
+
+PanelFn block_fn(PanelKind kind, int bits, int rows) {
+  const PanelLayout& layout = kPanelLayouts[static_cast<int>(kind)];
+  const int i = rows - 1;
+  if (!is_narrow(kind, bits)) {
+    if (layout.subs == 2) return layout.affine ? kWide<2, true>[i] : kWide<2, false>[i];
+    return layout.affine ? kWide<1, true>[i] : kWide<1, false>[i];
+  }
+  if (layout.subs == 2)
+    return layout.affine ? kNarrow<2, true, false, 0>[i] : kNarrow<2, false, false, 0>[i];
+  if (!layout.affine) return kNarrow<1, false, false, 0>[i];
+  if (layout.code_bits == 5) return kNarrow<1, true, false, 16>[i];
+  if (layout.code_bits == 6) return kNarrow<1, true, true, 32>[i];
+  return kNarrow<1, true, false, 0>[i];
+}
+
+}  // namespace invar::cpu::avx2

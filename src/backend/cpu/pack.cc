@@ -1,0 +1,110 @@
+// pack_panels: the parts of a request become segments of panels in one block of memory, filled in
+// parallel over panels. What a lane looks like: panels.h and pack_lane.cc.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/linear.h"
+#include "backend/cpu/pack_lane.h"
+
+namespace invar::cpu {
+namespace {
+
+// Whole zeroed pages, huge ones where the kernel gives them: 4 KiB pages lose 10 to 26 % of the
+// read bandwidth (design/cpu-kernels.md section 16).
+PanelMemory allocate(size_t num_bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t size = (num_bytes + page - 1) / page * page;
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return PanelMemory(nullptr, FreePages{});
+  madvise(memory, size, MADV_HUGEPAGE);
+  return PanelMemory(static_cast<uint8_t*>(memory), FreePages{size});
+}
+
+void pack_panel(const MatrixView& matrix, const PanelFormat& format, int64_t panel_index,
+                uint8_t* panel) {
+  const int64_t first_row = panel_index * kPanelRows;
+  const int num_lanes =
+      static_cast<int>(std::min<int64_t>(kPanelRows, matrix.num_rows - first_row));
+  const int64_t num_steps = format.panel_bytes / format.step_bytes;
+  for (int64_t s = 0; s < num_steps; ++s)
+    for (int lane = 0; lane < num_lanes; ++lane)
+      pack_lane(matrix, format, first_row + lane, s, lane, panel + s * format.step_bytes);
+}
+
+Result<void> check_request(const PackRequest& request) {
+  if (request.parts.empty()) return invalid_argument("no matrix to pack");
+  const MatrixView& first = request.parts[0];
+  for (const MatrixView& part : request.parts)
+    if (part.num_cols != first.num_cols)
+      return invalid_argument("%s has %ld columns, %s has %ld", part.name.c_str(),
+                              long{part.num_cols}, first.name.c_str(), long{first.num_cols});
+  if (request.order == PartOrder::kGateAndUp &&
+      (request.parts.size() != 2 || request.parts[1].num_rows != first.num_rows))
+    return invalid_argument("%s: gate and up must be two matrices of one shape",
+                            first.name.c_str());
+  return {};
+}
+
+// Segments with everything but the panels themselves.
+Result<std::unique_ptr<PackedPanels>> lay_out(const PackRequest& request,
+                                              const LinearOptions& options) {
+  auto packed = std::make_unique<PackedPanels>();
+  packed->order = request.order;
+  packed->role = request.role;
+  packed->activation_bits = request.role == MatrixRole::kHead ? 12 : options.activation_bits;
+  packed->num_cols = request.parts[0].num_cols;
+  for (size_t i = 0; i < request.parts.size(); ++i) {
+    const MatrixView& part = request.parts[i];
+    PanelSegment segment;
+    INVAR_TRY(segment.format, panel_format(part));
+    segment.unit_bytes = segment.format.panel_bytes;
+    if (request.order == PartOrder::kGateAndUp) {
+      INVAR_TRY(segment.up, panel_format(request.parts[++i]));
+      segment.unit_bytes += segment.up.panel_bytes;
+    }
+    segment.first_unit = packed->num_units;
+    segment.num_units = (part.num_rows + kPanelRows - 1) / kPanelRows;
+    segment.first_row = packed->num_rows;
+    segment.num_rows = part.num_rows;
+    segment.offset = packed->num_bytes;
+    packed->num_units += segment.num_units;
+    packed->num_rows += part.num_rows;
+    packed->num_bytes += static_cast<size_t>(segment.num_units * segment.unit_bytes);
+    packed->segments.push_back(segment);
+  }
+  return packed;
+}
+
+}  // namespace
+
+void FreePages::operator()(uint8_t* memory) const { munmap(memory, num_bytes); }
+
+Result<std::unique_ptr<PackedWeight>> pack_panels(const PackRequest& request, ThreadPool& pool,
+                                                  const LinearOptions& options) {
+  INVAR_CHECK(options.activation_bits == 8 || options.activation_bits == 12, "%d activation bits",
+              options.activation_bits);
+  INVAR_TRY_VOID(check_request(request));
+  INVAR_TRY(std::unique_ptr<PackedPanels> packed, lay_out(request, options));
+  packed->memory = allocate(packed->num_bytes);
+  if (packed->memory == nullptr)
+    return resource_exhausted("no memory for %zu bytes of packed weights (%s)", packed->num_bytes,
+                              request.parts[0].name.c_str());
+  const bool gated = request.order == PartOrder::kGateAndUp;
+  for (size_t i = 0; i < packed->segments.size(); ++i) {
+    const PanelSegment& segment = packed->segments[i];
+    uint8_t* units = packed->memory.get() + segment.offset;
+    pool.run(segment.num_units, [&](int64_t begin, int64_t end, int) {
+      for (int64_t u = begin; u < end; ++u) {
+        uint8_t* unit = units + u * segment.unit_bytes;
+        pack_panel(request.parts[i], segment.format, u, unit);
+        if (gated) pack_panel(request.parts[1], segment.up, u, unit + segment.format.panel_bytes);
+      }
+    });
+  }
+  return std::unique_ptr<PackedWeight>(std::move(packed));
+}
+
+}  // namespace invar::cpu
