@@ -23,8 +23,8 @@ class ThreadPool {
   int num_threads() const;
 
   // Calls body(begin, end, thread_index) over ranges that cover [0, num_units) exactly once, and
-  // returns when all have ended. Mostly one contiguous range a thread (weights stream in order); the
-  // tail goes in small pieces to whoever is free. One run() at a time, from one thread.
+  // returns when all have ended. Mostly one contiguous range a thread (weights stream in order);
+  // the tail goes in small pieces to whoever is free. One run() at a time, from one thread.
   void run(int64_t num_units, const std::function<void(int64_t, int64_t, int)>& body);
 
  private:

@@ -58,7 +58,8 @@ void CpuBackend::rope(Tensor x, int head_dim, std::span<const int32_t> positions
 
 void CpuBackend::attention(Tensor y, Tensor q, Tensor k, Tensor v, std::span<const Window> windows,
                            KvCache& cache, const AttentionArgs& args) {
-  cpu::attention(pool_, isa_, y, q, k, v, windows, static_cast<CpuKvCache&>(cache), args);
+  cpu::attention(pool_, isa_, attention_workspace_, y, q, k, v, windows,
+                 static_cast<CpuKvCache&>(cache), args);
 }
 
 // A few rows at most (those whose logits are wanted): not worth a phase of the pool.

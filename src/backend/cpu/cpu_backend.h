@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/cpu/attention.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/rope.h"
@@ -45,6 +46,7 @@ class CpuBackend final : public Backend {
   LinearOptions linear_options_;
   ThreadPool pool_;
   RopeTables rope_tables_;
+  AttentionWorkspace attention_workspace_;
 };
 
 }  // namespace invar::cpu

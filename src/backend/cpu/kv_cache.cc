@@ -45,18 +45,17 @@ Result<std::unique_ptr<KvCache>> CpuKvCache::make(std::span<const KvLayerShape> 
   if (page_bytes > std::numeric_limits<size_t>::max() / 2 / pages)
     return resource_exhausted("KV cache of %d pages of %zu bytes does not fit in an address space",
                               num_pages, page_bytes);
-  const size_t bytes = page_bytes * pages;
-  if (bytes > 0) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED)
-      return resource_exhausted(
-          "KV cache: %zu bytes (%d pages of %zu) refused by the system: %s; ask for a shorter "
-          "context or fewer sequences",
-          bytes, num_pages, page_bytes, std::strerror(errno));
-    madvise(data, bytes, MADV_HUGEPAGE);  // speed only
-    cache->data_ = static_cast<uint8_t*>(data);
-  }
+  // Kernels read whole vectors: the last one of the last head may end past it.
+  const size_t bytes = page_bytes * pages + kAlign;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    return resource_exhausted(
+        "KV cache: %zu bytes (%d pages of %zu) refused by the system: %s; ask for a shorter "
+        "context "
+        "or fewer sequences",
+        bytes, num_pages, page_bytes, std::strerror(errno));
+  madvise(data, bytes, MADV_HUGEPAGE);  // speed only
+  cache->data_ = static_cast<uint8_t*>(data);
   cache->num_pages = num_pages;
   cache->num_bytes = bytes;
   return std::unique_ptr<KvCache>(std::move(cache));

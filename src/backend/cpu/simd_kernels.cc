@@ -1,0 +1,30 @@
+#include "backend/cpu/simd_kernels.h"
+
+#include "base/check.h"
+
+namespace invar::cpu {
+
+namespace portable {
+extern const SimdKernels kSimdKernels;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const SimdKernels kSimdKernels;
+}
+namespace avx512 {
+extern const SimdKernels kSimdKernels;
+}
+#endif
+
+const SimdKernels& simd_kernels(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return avx512::kSimdKernels;
+  if (isa == Isa::kAvx2) return avx2::kSimdKernels;
+#endif
+  INVAR_CHECK(isa == Isa::kPortable, "no kernels for '%s' in this build", isa_name(isa));
+  return portable::kSimdKernels;
+}
+
+const RowOps& row_ops(Isa isa) { return simd_kernels(isa).row_ops; }
+
+}  // namespace invar::cpu

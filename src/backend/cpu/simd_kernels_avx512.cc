@@ -1,0 +1,15 @@
+// The vector kernels compiled for avx512.
+#if defined(__x86_64__)
+#include "backend/cpu/simd_kernels.h"
+
+#define INVAR_SIMD_SET avx512
+// clang-format off: each of these needs the ones before it.
+#include "backend/cpu/simd_avx512.h"
+#include "backend/cpu/simd_math_inl.h"
+#include "backend/cpu/row_ops_inl.h"
+#include "backend/cpu/rms_norm_inl.h"
+#include "backend/cpu/rope_inl.h"
+#include "backend/cpu/attention_inl.h"
+#include "backend/cpu/simd_table_inl.h"
+// clang-format on
+#endif
