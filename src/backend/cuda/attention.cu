@@ -1,0 +1,425 @@
+// Attention kernels; the arithmetic is in attention.h.
+//
+// A CTA of four warps owns kTiles * 16 query rows, packed (token, query head of one kv head), and
+// one kv head. In a group of 256 keys each warp makes the scores of 64 keys (K fragments straight
+// from the page), the four agree on the maximum through shared memory, P goes to shared memory as
+// bf16, and each warp multiplies a quarter of head_dim (V is stored transposed, so its fragments
+// come straight from the page too).
+//
+// Order inside a 32-wide step: lane t reads 16 contiguous bytes, columns 8t .. 8t + 7; the first
+// k16 step takes {8t .. 8t + 3} of every lane and the second the rest. Which columns form a step is
+// part of the contract, and both kernels share it.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cuda/attention.h"
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/launch.cuh"
+#include "base/check.h"
+
+namespace invar::cuda {
+namespace {
+
+constexpr int kWarps = 4, kThreads = kWarps * 32, kTileKeys = kGroupKeys / kWarps;
+constexpr int kPRow = kGroupKeys + 8;  // padded: rows fall into different banks
+
+struct Params {
+  AttentionCall c;
+  float log2_scale;    // scale * log2 e, or scale / softcap
+  float log2_softcap;  // softcap * log2 e
+  int heads_per_kv;
+  int64_t page_size;  // elements
+  int groups;         // of the workspace
+  bool split;
+};
+
+// ---- Storing k and v: a thread per 8 values; V goes to its transposed place.
+__global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ Params p) {
+  wait_for_producer();
+  let_next_kernel_start();
+  const AttentionShape& s = p.c.shape;
+  const int chunks = s.num_kv_heads * s.head_dim / 8;
+  const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (index >= int64_t{p.c.num_rows} * chunks) return;
+  const int row = static_cast<int>(index / chunks), chunk = static_cast<int>(index % chunks);
+  const int head = chunk * 8 / s.head_dim, dim = chunk * 8 % s.head_dim;
+  const DeviceWindow w = p.c.windows[p.c.row_window[row]];
+  const int position = w.start + row - w.first_row, key = position % kGroupKeys;
+  __nv_bfloat16* page = static_cast<__nv_bfloat16*>(p.c.cache) +
+                        p.c.pages[w.first_page + position / kGroupKeys] * p.page_size;
+  __nv_bfloat16* keys = page + int64_t{head} * 2 * kGroupKeys * s.head_dim;
+  __nv_bfloat16* values = keys + kGroupKeys * s.head_dim;
+  const auto* k = static_cast<const __nv_bfloat16*>(p.c.k) + row * p.c.k_stride + chunk * 8;
+  const auto* v = static_cast<const __nv_bfloat16*>(p.c.v) + row * p.c.v_stride + chunk * 8;
+  *reinterpret_cast<uint4*>(keys + key * s.head_dim + dim) = *reinterpret_cast<const uint4*>(k);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) values[(dim + i) * kGroupKeys + key] = v[i];
+}
+
+__device__ __forceinline__ float quad_max(float v) {
+  v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
+  return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
+}
+__device__ __forceinline__ float quad_sum(float v) {
+  v = __fadd_rn(v, __shfl_xor_sync(~0u, v, 1));
+  return __fadd_rn(v, __shfl_xor_sync(~0u, v, 2));
+}
+
+// Running result of a row: maximum, sum; O is kept beside.
+struct Fold {
+  float keep_old, keep_new;  // factors of the old and the new O
+};
+// Adds a group (m_g, l_g) to (m, l). A group without a visible key is a no-op.
+__device__ __forceinline__ Fold fold_group(float& m, float& l, float m_g, float l_g) {
+  if (m_g == -INFINITY) return {1.f, 0.f};
+  if (m == -INFINITY) {
+    m = m_g;
+    l = l_g;
+    return {0.f, 1.f};
+  }
+  const float top = fmaxf(m, m_g);
+  const Fold f = {exp2_approx(m - top), exp2_approx(m_g - top)};
+  l = __fmaf_rn(l_g, f.keep_new, __fmul_rn(l, f.keep_old));
+  m = top;
+  return f;
+}
+__device__ __forceinline__ float fold_value(const Fold& f, float old_value, float new_value) {
+  if (f.keep_new == 0.f && f.keep_old == 1.f) return old_value;
+  if (f.keep_old == 0.f && f.keep_new == 1.f) return new_value;
+  return __fmaf_rn(new_value, f.keep_new, __fmul_rn(old_value, f.keep_old));
+}
+
+// Bytes of dynamic shared memory: Q, P, row maxima and sums of the four tiles.
+__host__ __device__ constexpr int q_row(int head_dim) { return head_dim + 8; }
+__host__ __device__ constexpr size_t shared_bytes(int tiles, int head_dim) {
+  return static_cast<size_t>(tiles) * 16 * (q_row(head_dim) * 2 + kPRow * 2 + 2 * kWarps * 4);
+}
+
+template <int kHeadDim, int kTiles>
+__global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_constant__ Params p) {
+  constexpr int kRows = kTiles * 16, kSteps = kHeadDim / 32, kOut = kHeadDim / kWarps / 8;
+  extern __shared__ __align__(16) uint8_t shared[];
+  auto* q_shared = reinterpret_cast<__nv_bfloat16*>(shared);
+  auto* p_shared = q_shared + kRows * q_row(kHeadDim);
+  auto* max_shared = reinterpret_cast<float*>(p_shared + kRows * kPRow);
+  float* sum_shared = max_shared + kWarps * kRows;
+
+  wait_for_producer();
+  let_next_kernel_start();
+  const AttentionShape& s = p.c.shape;
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  const DeviceWindow w = p.c.windows[blockIdx.z % p.c.num_windows];
+  const int split_group = blockIdx.z / p.c.num_windows, kv_head = blockIdx.y;
+  const int packed_rows = w.num_rows * p.heads_per_kv, first = blockIdx.x * kRows;
+  if (first >= packed_rows) return;
+  const int last = min(first + kRows, packed_rows) - 1;
+  const int first_position = w.start + first / p.heads_per_kv;
+  const int last_position = w.start + last / p.heads_per_kv;
+  const int known = w.start + w.num_rows;  // keys at and beyond are not of this sequence
+
+  int group = p.split ? split_group : 0, end = last_position / kGroupKeys + 1;
+  if (s.sliding_window > 0)
+    group = max(group, max(0, first_position - s.sliding_window + 1) / kGroupKeys);
+  if (p.split) {
+    if (split_group >= end) return;
+    end = split_group + 1;
+  }
+
+  // Q in shared memory; rows beyond the last are zeros.
+  for (int i = threadIdx.x; i < kRows * (kHeadDim / 8); i += kThreads) {
+    const int row = i / (kHeadDim / 8), chunk = i % (kHeadDim / 8), packed = first + row;
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (packed < packed_rows) {
+      const int token = w.first_row + packed / p.heads_per_kv;
+      const int head = kv_head * p.heads_per_kv + packed % p.heads_per_kv;
+      v = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(p.c.q) +
+                                          token * p.c.q_stride + head * kHeadDim + chunk * 8);
+    }
+    *reinterpret_cast<uint4*>(q_shared + row * q_row(kHeadDim) + chunk * 8) = v;
+  }
+  __syncthreads();
+
+  float m[kTiles][2], l[kTiles][2], out[kTiles][kOut][4];
+#pragma unroll
+  for (int r = 0; r < kTiles; ++r) {
+    m[r][0] = m[r][1] = -INFINITY;
+    l[r][0] = l[r][1] = 0.f;
+#pragma unroll
+    for (int n = 0; n < kOut; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[r][n][i] = 0.f;
+  }
+
+  for (; group < end; ++group) {
+    const __nv_bfloat16* page = static_cast<const __nv_bfloat16*>(p.c.cache) +
+                                p.c.pages[w.first_page + group] * p.page_size;
+    const __nv_bfloat16* keys = page + int64_t{kv_head} * 2 * kGroupKeys * kHeadDim;
+    const __nv_bfloat16* values = keys + kGroupKeys * kHeadDim;
+
+    // Scores of 16 rows x 64 keys a tile: eight n8 key blocks.
+    float score[kTiles][8][4];
+#pragma unroll
+    for (int r = 0; r < kTiles; ++r)
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) score[r][n][i] = 0.f;
+    const __nv_bfloat16* my_keys = keys + (warp * kTileKeys + g) * kHeadDim + 8 * t;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      uint4 k[8];
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+        k[n] = *reinterpret_cast<const uint4*>(my_keys + n * 8 * kHeadDim + step * 32);
+#pragma unroll
+      for (int r = 0; r < kTiles; ++r) {
+        const __nv_bfloat16* q = q_shared + (r * 16 + g) * q_row(kHeadDim) + step * 32 + 8 * t;
+        const uint4 low = *reinterpret_cast<const uint4*>(q);
+        const uint4 high = *reinterpret_cast<const uint4*>(q + 8 * q_row(kHeadDim));
+        const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
+                       a1[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+          mma_step(score[r][n], a0, k[n].x, k[n].y);
+          mma_step(score[r][n], a1, k[n].z, k[n].w);
+        }
+      }
+    }
+
+    // Scale, mask, maximum.
+    const int first_key = group * kGroupKeys + warp * kTileKeys;
+#pragma unroll
+    for (int r = 0; r < kTiles; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int position = w.start + (first + r * 16 + 8 * half + g) / p.heads_per_kv;
+        float top = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < 8; ++n)
+#pragma unroll
+          for (int odd = 0; odd < 2; ++odd) {
+            const int key = first_key + n * 8 + 2 * t + odd;
+            float& x = score[r][n][2 * half + odd];
+            x = __fmul_rn(x, p.log2_scale);
+            if (s.softcap > 0) x = __fmul_rn(p.log2_softcap, tanhf(x));
+            const bool visible =
+                key <= position && (s.sliding_window <= 0 || position - key < s.sliding_window);
+            if (!visible) x = -INFINITY;
+            top = fmaxf(top, x);
+          }
+        top = quad_max(top);
+        if (t == 0) max_shared[warp * kRows + r * 16 + 8 * half + g] = top;
+      }
+    __syncthreads();
+
+    // Probabilities, as bf16 into shared memory; sums of the unrounded ones.
+    float m_group[kTiles][2];
+#pragma unroll
+    for (int r = 0; r < kTiles; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = r * 16 + 8 * half + g;
+        float top = max_shared[row];
+#pragma unroll
+        for (int i = 1; i < kWarps; ++i) top = fmaxf(top, max_shared[i * kRows + row]);
+        m_group[r][half] = top;
+        const float base = top == -INFINITY ? 0.f : top;
+        float sum = 0.f;
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+          const float a = exp2_approx(score[r][n][2 * half] - base);
+          const float b = exp2_approx(score[r][n][2 * half + 1] - base);
+          sum = __fadd_rn(sum, __fadd_rn(a, b));
+          *reinterpret_cast<uint32_t*>(p_shared + row * kPRow + warp * kTileKeys + n * 8 + 2 * t) =
+              bf16_pair(a, b);
+        }
+        sum = quad_sum(sum);
+        if (t == 0) sum_shared[warp * kRows + row] = sum;
+      }
+    __syncthreads();
+
+    // O of the group: this warp's quarter of head_dim.
+    float o[kTiles][kOut][4];
+#pragma unroll
+    for (int r = 0; r < kTiles; ++r)
+#pragma unroll
+      for (int n = 0; n < kOut; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[r][n][i] = 0.f;
+    const __nv_bfloat16* my_values = values + (warp * (kHeadDim / kWarps) + g) * kGroupKeys + 8 * t;
+    const int left = known - group * kGroupKeys;  // keys of this group that exist
+#pragma unroll 2
+    for (int step = 0; step < kGroupKeys / 32; ++step) {
+      if (step * 32 >= left) break;  // all further p are zero
+      uint4 v[kOut];
+#pragma unroll
+      for (int n = 0; n < kOut; ++n)
+        v[n] = *reinterpret_cast<const uint4*>(my_values + n * 8 * kGroupKeys + step * 32);
+      if (step * 32 + 32 > left) {  // whatever an unused slot holds must not meet a zero
+        const int keep = left - step * 32 - 8 * t;  // of this lane's eight keys
+#pragma unroll
+        for (int n = 0; n < kOut; ++n) {
+          uint32_t* word = reinterpret_cast<uint32_t*>(&v[n]);
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            word[i] &= keep >= 2 * i + 2 ? ~0u : keep == 2 * i + 1 ? 0xffffu : 0u;
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kTiles; ++r) {
+        const __nv_bfloat16* pr = p_shared + (r * 16 + g) * kPRow + step * 32 + 8 * t;
+        const uint4 low = *reinterpret_cast<const uint4*>(pr);
+        const uint4 high = *reinterpret_cast<const uint4*>(pr + 8 * kPRow);
+        const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
+                       a1[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+        for (int n = 0; n < kOut; ++n) {
+          mma_step(o[r][n], a0, v[n].x, v[n].y);
+          mma_step(o[r][n], a1, v[n].z, v[n].w);
+        }
+      }
+    }
+
+    // Fold. Every warp keeps m and l of all rows; they agree.
+#pragma unroll
+    for (int r = 0; r < kTiles; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = r * 16 + 8 * half + g;
+        float l_group = sum_shared[row];
+#pragma unroll
+        for (int i = 1; i < kWarps; ++i) l_group = __fadd_rn(l_group, sum_shared[i * kRows + row]);
+        const Fold f = fold_group(m[r][half], l[r][half], m_group[r][half], l_group);
+#pragma unroll
+        for (int n = 0; n < kOut; ++n)
+#pragma unroll
+          for (int odd = 0; odd < 2; ++odd)
+            out[r][n][2 * half + odd] =
+                fold_value(f, out[r][n][2 * half + odd], o[r][n][2 * half + odd]);
+      }
+    __syncthreads();  // before the next group writes P and the maxima
+  }
+
+#pragma unroll
+  for (int r = 0; r < kTiles; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int packed = first + r * 16 + 8 * half + g;
+      if (packed >= packed_rows) continue;
+      const int token = w.first_row + packed / p.heads_per_kv;
+      const int head = kv_head * p.heads_per_kv + packed % p.heads_per_kv;
+      const int dim = warp * (kHeadDim / kWarps) + 2 * t;
+      if (p.split) {  // partial: O, then m and l
+        float* to =
+            p.c.workspace +
+            ((int64_t{token} * s.num_heads + head) * p.groups + split_group) * (kHeadDim + 4);
+#pragma unroll
+        for (int n = 0; n < kOut; ++n)
+          *reinterpret_cast<float2*>(to + dim + n * 8) =
+              make_float2(out[r][n][2 * half], out[r][n][2 * half + 1]);
+        if (warp == 0 && t == 0) {
+          to[kHeadDim] = m[r][half];
+          to[kHeadDim + 1] = l[r][half];
+        }
+        continue;
+      }
+      auto* to = static_cast<__nv_bfloat16*>(p.c.y) + token * p.c.y_stride + head * kHeadDim + dim;
+#pragma unroll
+      for (int n = 0; n < kOut; ++n)
+        *reinterpret_cast<uint32_t*>(to + n * 8) =
+            bf16_pair(__fdiv_rn(out[r][n][2 * half], l[r][half]),
+                      __fdiv_rn(out[r][n][2 * half + 1], l[r][half]));
+    }
+}
+
+// One block per (row, head): folds the partial groups in order.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kHeadDim / 2) combine_kernel(const __grid_constant__ Params p) {
+  wait_for_producer();
+  let_next_kernel_start();
+  const AttentionShape& s = p.c.shape;
+  const int row = blockIdx.x / s.num_heads, head = blockIdx.x % s.num_heads, dim = 2 * threadIdx.x;
+  const DeviceWindow w = p.c.windows[p.c.row_window[row]];
+  const int position = w.start + row - w.first_row;
+  // The tile's CTA skips groups before the window of its first row; this row's own may begin later
+  // but never earlier, and what it cannot see is a no-op of the fold.
+  const int begin = s.sliding_window > 0 ? max(0, position - s.sliding_window + 1) / kGroupKeys : 0;
+  const float* from =
+      p.c.workspace + (int64_t{row} * s.num_heads + head) * p.groups * (kHeadDim + 4);
+  float m = -INFINITY, l = 0.f, a = 0.f, b = 0.f;
+  for (int group = begin; group <= position / kGroupKeys; ++group) {
+    const float* part = from + int64_t{group} * (kHeadDim + 4);
+    const Fold f = fold_group(m, l, part[kHeadDim], part[kHeadDim + 1]);
+    const float2 v = *reinterpret_cast<const float2*>(part + dim);
+    a = fold_value(f, a, v.x);
+    b = fold_value(f, b, v.y);
+  }
+  *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(p.c.y) + row * p.c.y_stride +
+                               head * kHeadDim + dim) = bf16_pair(__fdiv_rn(a, l), __fdiv_rn(b, l));
+}
+
+template <int kHeadDim>
+void run(cudaStream_t stream, const Params& p, int tiles, bool dependent) {
+  const AttentionShape& s = p.c.shape;
+  const int packed = p.c.max_window_rows * p.heads_per_kv, rows = tiles * 16;
+  const dim3 grid((packed + rows - 1) / rows, s.num_kv_heads,
+                  p.c.num_windows * (p.split ? p.c.max_groups : 1));
+  if (tiles == 1)
+    launch(attention_kernel<kHeadDim, 1>, grid, dim3(kThreads), shared_bytes(1, kHeadDim), stream,
+           dependent, p);
+  else
+    launch(attention_kernel<kHeadDim, 2>, grid, dim3(kThreads), shared_bytes(2, kHeadDim), stream,
+           dependent, p);
+  if (p.split)
+    launch(combine_kernel<kHeadDim>, dim3(p.c.num_rows * s.num_heads), dim3(kHeadDim / 2), 0,
+           stream, dependent, p);
+}
+
+}  // namespace
+
+size_t attention_workspace_bytes(const AttentionShape& s, int num_rows, int max_groups) {
+  return sizeof(float) * num_rows * s.num_heads * max_groups * (s.head_dim + 4);
+}
+
+void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSchedule& schedule) {
+  if (call.num_rows == 0) return;
+  const AttentionShape& s = call.shape;
+  INVAR_CHECK(s.num_heads % s.num_kv_heads == 0, "%d heads, %d kv heads", s.num_heads,
+              s.num_kv_heads);
+  constexpr float kLog2E = 1.4426950408889634f;
+  Params p = {};
+  p.c = call;
+  p.heads_per_kv = s.num_heads / s.num_kv_heads;
+  p.page_size = page_elements(s.num_kv_heads, s.head_dim);
+  p.groups = call.max_groups;
+  p.log2_scale = s.softcap > 0 ? s.scale / s.softcap : s.scale * kLog2E;
+  p.log2_softcap = s.softcap * kLog2E;
+
+  const int64_t chunks = int64_t{call.num_rows} * s.num_kv_heads * s.head_dim / 8;
+  launch(store_kv_kernel, dim3(static_cast<unsigned>((chunks + 255) / 256)), dim3(256), 0, stream,
+         schedule.dependent, p);
+
+  using Path = AttentionSchedule::Path;
+  const bool fits =
+      call.workspace_bytes >= attention_workspace_bytes(s, call.num_rows, call.max_groups);
+  // Splitting pays while the row tiles alone do not fill the chip.
+  p.split = schedule.path == Path::kChoose
+                ? fits && call.max_groups > 1 && call.max_window_rows <= 16
+                : schedule.path == Path::kSplit;
+  INVAR_CHECK(!p.split || fits, "%zu bytes of workspace", call.workspace_bytes);
+  const int tiles = schedule.row_tiles                            ? schedule.row_tiles
+                    : call.max_window_rows * p.heads_per_kv <= 16 ? 1
+                                                                  : 2;
+  switch (s.head_dim) {
+    case 64:
+      return run<64>(stream, p, tiles, schedule.dependent);
+    case 128:
+      return run<128>(stream, p, tiles, schedule.dependent);
+    case 256:
+      return run<256>(stream, p, tiles, schedule.dependent);
+    default:
+      INVAR_CHECK(false, "head_dim %d", s.head_dim);
+  }
+}
+
+}  // namespace invar::cuda

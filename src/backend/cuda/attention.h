@@ -1,0 +1,83 @@
+// Attention over a paged cache with grouped queries: host side. Arithmetic (class T, simplified;
+// the long form is in docs/cuda-kernels.md):
+//
+//   s_j    = FDA chain over head_dim of q . k_j, times scale (times softcap's tanh), times log2 e
+//   group  = 256 keys by absolute position: m = max s_j; p_j = ex2(s_j - m); l = sum of p_j (tiles
+//   of
+//            64 keys, ascending); O = FDA chain over the keys ascending of bf16(p_j) v_j, from 0
+//   fold   = groups ascending: M = max(m, m_g), l = fma(l_g, 2^(m_g-M), l 2^(m-M)), O likewise
+//
+// A group's partial result does not depend on what else is computed, so groups may run one after
+// another in a CTA (prefill) or side by side with a combine kernel after (decode), bits equal.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace invar::cuda {
+
+inline constexpr int kGroupKeys = 256;  // of a page and of a fold step
+
+// A page of a layer holds, per kv head, K as [256 keys, head_dim] and V transposed as
+// [head_dim, 256 keys], bf16. Page p of a layer starts at layer base + p * page_elements.
+inline int64_t page_elements(int num_kv_heads, int head_dim) {
+  return int64_t{2} * num_kv_heads * kGroupKeys * head_dim;
+}
+
+// One sequence's new rows, as backend.h's Window, on the device.
+struct DeviceWindow {
+  int32_t first_row = 0;
+  int32_t num_rows = 0;
+  int32_t start = 0;       // absolute position of first_row
+  int32_t first_page = 0;  // index into the page list
+};
+
+struct AttentionShape {
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;  // 64, 128 or 256
+  float scale = 0;
+  int sliding_window = 0;
+  float softcap = 0;
+};
+
+struct AttentionCall {
+  AttentionShape shape;
+  const void* q = nullptr;  // bf16 rows, strides in elements; aligned to 16 bytes
+  int64_t q_stride = 0;
+  const void* k = nullptr;
+  int64_t k_stride = 0;
+  const void* v = nullptr;
+  int64_t v_stride = 0;
+  void* y = nullptr;  // bf16
+  int64_t y_stride = 0;
+  const DeviceWindow* windows = nullptr;  // on the device
+  int num_windows = 0;
+  const int32_t* pages = nullptr;       // on the device: the page lists of all windows
+  const int32_t* row_window = nullptr;  // on the device: window of each row
+  int num_rows = 0;
+  int max_window_rows = 0;  // host's knowledge, for the grid only
+  int max_groups = 0;       // most groups a window touches, likewise
+  void* cache = nullptr;    // the layer's pages, bf16
+  float* workspace = nullptr;
+  size_t workspace_bytes = 0;
+};
+
+struct AttentionSchedule {  // time only
+  enum class Path : uint8_t { kChoose, kSplit, kLoop };
+  Path path = Path::kChoose;
+  int row_tiles = 0;  // 16-row tiles of a CTA: 1 or 2
+  bool dependent = false;
+};
+
+// Workspace of the split path: partial results of every (row, head, group).
+size_t attention_workspace_bytes(const AttentionShape& shape, int num_rows, int max_groups);
+
+// Stores k and v of all rows in their pages, then attends. The split path needs its workspace; the
+// choice falls on the loop path where it does not fit.
+void attention(cudaStream_t stream, const AttentionCall& call,
+               const AttentionSchedule& schedule = {});
+
+}  // namespace invar::cuda

@@ -1,0 +1,209 @@
+// lin_decode: y[m] = W x[m] for 1 to 16 tokens, bound by the bytes of W.
+//
+// A group of num_slices warps owns a strip of 16 rows, a warp one slice of its K. Every warp fills
+// its own ring of weight stages with bulk copies (a single producer warp was the limit:
+// cuda-measured.md section 3) before anything else happens, so that the first weights are under way
+// while the kernel before still runs. One more warp brings x for the whole CTA, a box of [blocks,
+// tokens, 64] per slice and stage. Slices of a strip are added in shared memory, in the tree that
+// packed.h fixes. A CTA visits strips blockIdx * groups, + grid * groups, ...
+#pragma once
+
+#include "backend/cuda/codec.cuh"
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/epilogue.cuh"
+#include "backend/cuda/linear_kernels.h"
+
+namespace invar::cuda {
+
+struct DecodeParams {
+  const uint8_t* w;
+  int num_strips, num_blocks, num_slices, num_rows, num_tokens, slots, num_stages;
+  bool gated;
+  Epilogue epilogue;
+};
+
+__device__ __forceinline__ float4 add4(float4 a, float4 b) {
+  return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
+                     __fadd_rn(a.w, b.w));
+}
+
+// The balanced tree over n partial results, n = 2, 4, 8.
+template <typename Load>
+__device__ __forceinline__ float4 tree_sum(int n, Load&& load) {
+  float4 v = add4(load(0), load(1));
+  if (n >= 4) v = add4(v, add4(load(2), load(3)));
+  if (n == 8) v = add4(v, add4(add4(load(4), load(5)), add4(load(6), load(7))));
+  return v;
+}
+
+// kTiles: tiles of eight tokens.
+template <PackedKind kKind, int kTiles, int kMaxThreads>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    lin_decode(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ DecodeParams p) {
+  constexpr int kBytes = block_bytes(kKind), kStageBlocks = blocks_per_stage(kKind);
+  constexpr int kWeightStage = kStageBlocks * kBytes;
+  using Code = Codec<kKind>;
+
+  extern __shared__ __align__(128) uint8_t shared_raw[];
+  uint8_t* shared = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(shared_raw) + 1023) &
+                                               ~uintptr_t{1023});
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int num_warps = (blockDim.x >> 5) - 1, slices = p.num_slices;
+  const int groups = num_warps / slices, part = warp % slices, group = warp / slices;
+  const int stages = p.num_stages, piece = kStageBlocks * p.slots * 128, x_stage = slices * piece;
+  const int longest = (p.num_blocks + slices - 1) / slices;  // no slice has more blocks
+  const int steps = (longest + kStageBlocks - 1) / kStageBlocks;
+  const int stride = gridDim.x * groups, first = blockIdx.x * groups;
+
+  uint8_t* x_ring = shared;
+  uint8_t* w_ring = x_ring + static_cast<size_t>(stages) * x_stage;
+  float4* partial =
+      reinterpret_cast<float4*>(w_ring + static_cast<size_t>(stages) * num_warps * kWeightStage);
+  uint64_t* barriers =
+      reinterpret_cast<uint64_t*>(partial + (slices > 1 ? 2 * num_warps * kTiles * 32 : 0));
+  const uint32_t x_full = shared_address(barriers), x_empty = x_full + 8 * stages;
+  const uint32_t w_full = x_empty + 8 * stages + 8 * stages * warp;
+
+  const int begin = slice_begin(p.num_blocks, slices, part);
+  const int span = slice_begin(p.num_blocks, slices, part + 1) - begin;
+
+  if (threadIdx.x == num_warps * 32) {
+    for (int i = 0; i < stages; ++i) {
+      barrier_init(x_full + 8 * i, 1);
+      barrier_init(x_empty + 8 * i, num_warps);
+    }
+    barrier_init_fence();
+  }
+  // Requests run ahead of the arithmetic by up to `stages` steps. A step beyond this slice, or of a
+  // strip that does not exist, still takes a barrier phase: x and weights share the slot count.
+  int ask_strip = first + group, ask_step = 0;
+  const uint64_t policy = evict_first_policy();
+  const uint32_t my_ring = shared_address(w_ring) + warp * stages * kWeightStage;
+  auto request = [&](int slot) {
+    if (ask_strip - group >= p.num_strips) return;
+    const int k = ask_step * kStageBlocks;
+    const int n = ask_strip < p.num_strips ? max(0, min(kStageBlocks, span - k)) : 0;
+    barrier_expect(w_full + 8 * slot, n * kBytes);
+    if (n > 0)
+      bulk_copy_once(my_ring + slot * kWeightStage,
+                     p.w + (static_cast<size_t>(ask_strip) * p.num_blocks + begin + k) * kBytes,
+                     n * kBytes, w_full + 8 * slot, policy);
+    if (++ask_step == steps) {
+      ask_step = 0;
+      ask_strip += stride;
+    }
+  };
+  if (warp < num_warps && lane == 0) {
+    for (int i = 0; i < stages; ++i) barrier_init(w_full + 8 * i, 1);
+    barrier_init_fence();
+    for (int i = 0; i < stages; ++i) request(i);
+  }
+  __syncthreads();
+
+  if (warp == num_warps) {  // ---- x
+    wait_for_producer();
+    let_next_kernel_start();
+    int slot = 0, parity = 1;
+    for (int s0 = first; s0 < p.num_strips; s0 += stride)
+      for (int step = 0; step < steps; ++step) {
+        barrier_wait(x_empty + 8 * slot, parity);
+        if (lane == 0) barrier_expect(x_full + 8 * slot, x_stage);
+        __syncwarp();
+        if (lane < slices)
+          tensor_copy(shared_address(x_ring) + slot * x_stage + lane * piece, &x_map, 0, 0,
+                      slice_begin(p.num_blocks, slices, lane) + step * kStageBlocks,
+                      x_full + 8 * slot);
+        if (++slot == stages) {
+          slot = 0;
+          parity ^= 1;
+        }
+      }
+    return;
+  }
+
+  // ---- arithmetic
+  let_next_kernel_start();
+  const int token_row = kTiles == 1 ? min(lane & 7, p.slots - 1) : lane & 7;
+  int slot = 0, parity = 0, visit = 0;
+  bool waited = false;
+  for (int s0 = first; s0 < p.num_strips; s0 += stride, ++visit) {
+    const int strip = s0 + group;
+    const bool live = strip < p.num_strips;
+    float acc[kTiles][4];
+#pragma unroll
+    for (int c = 0; c < kTiles; ++c)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) acc[c][i] = 0.f;
+
+    for (int step = 0; step < steps; ++step) {
+      const int n = live ? max(0, min(kStageBlocks, span - step * kStageBlocks)) : 0;
+      barrier_wait(w_full + 8 * slot, parity);
+      barrier_wait(x_full + 8 * slot, parity);
+      const uint8_t* weights = w_ring + (static_cast<size_t>(warp) * stages + slot) * kWeightStage;
+      const uint32_t x_row =
+          shared_address(x_ring) + slot * x_stage + part * piece + token_row * 128;
+      auto block = [&](int u) {
+        const auto w = Code::ready(Code::load(weights + u * kBytes, lane));
+        uint32_t x[kTiles][2][4];
+#pragma unroll
+        for (int c = 0; c < kTiles; ++c) {
+          const uint32_t row = x_row + (u * p.slots + 8 * c) * 128;
+          load_matrices(x[c][0], swizzled(row, lane >> 3));
+          load_matrices(x[c][1], swizzled(row, 4 + (lane >> 3)));
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          uint32_t a[4];
+          Code::fragment(w, j, a);
+#pragma unroll
+          for (int c = 0; c < kTiles; ++c)
+            mma_step(acc[c], a, x[c][j >> 1][2 * (j & 1)], x[c][j >> 1][2 * (j & 1) + 1]);
+        }
+      };
+      if (n == kStageBlocks) {
+#pragma unroll
+        for (int u = 0; u < kStageBlocks; ++u) block(u);
+      } else {
+        for (int u = 0; u < n; ++u) block(u);
+      }
+      __syncwarp();
+      if (lane == 0) {
+        barrier_arrive(x_empty + 8 * slot);
+        request(slot);
+      }
+      if (++slot == stages) {
+        slot = 0;
+        parity ^= 1;
+      }
+    }
+
+    if (slices > 1) {
+      // Two buffers: a warp that is a visit ahead has passed the barrier that part 0 reaches only
+      // after it has read the other one.
+      float4* mine = partial + ((visit & 1) * groups + group) * slices * kTiles * 32;
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c)
+        mine[(part * kTiles + c) * 32 + lane] =
+            make_float4(acc[c][0], acc[c][1], acc[c][2], acc[c][3]);
+      named_barrier(group + 1, slices * 32);
+      if (part != 0) continue;
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) {
+        const float4 v =
+            tree_sum(slices, [&](int q) { return mine[(q * kTiles + c) * 32 + lane]; });
+        acc[c][0] = v.x;
+        acc[c][1] = v.y;
+        acc[c][2] = v.z;
+        acc[c][3] = v.w;
+      }
+    }
+    if (!waited) {  // x has arrived, so this returns at once; it orders our reads of the residual
+      wait_for_producer();
+      waited = true;
+    }
+    if (live)
+      store_strip<kTiles>(p.epilogue, p.gated, p.num_rows, strip, 0, p.num_tokens, &acc[0][0]);
+  }
+}
+
+}  // namespace invar::cuda

@@ -1,0 +1,176 @@
+// Host side of the linear kernels: tensor maps, launch plans, the choice of a kernel by the number
+// of tokens. Nothing here enters a value.
+#include "backend/cuda/linear.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "backend/cuda/cuda_check.h"
+#include "backend/cuda/linear_kernels.h"
+#include "base/check.h"
+
+namespace invar::cuda {
+namespace {
+
+constexpr int kSharedLimit = 227 * 1024;
+constexpr int kSharedDecode = 216 * 1024;  // a little left for the system and the barriers
+
+int num_sms() {
+  static const int count = [] {
+    int device = 0, n = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device));
+    return n;
+  }();
+  return count;
+}
+
+using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
+                                 const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                                 const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+EncodeTiled encode_tiled() {
+  static const EncodeTiled function = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                cudaEnableDefault, &result));
+    INVAR_CHECK(entry != nullptr, "the driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<EncodeTiled>(entry);
+  }();
+  return function;
+}
+
+// x [num_tokens, num_cols] seen as [block of 64 columns, token, 64]: one copy brings the same
+// columns of `tokens` tokens for `blocks` blocks.
+CUtensorMap map_of_x(const LinearArgs& args, int tokens, int blocks) {
+  CUtensorMap map;
+  const cuuint64_t dims[3] = {kBlockCols, static_cast<cuuint64_t>(args.num_tokens),
+                              static_cast<cuuint64_t>(args.w.num_blocks)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(args.x_stride) * 2, kBlockCols * 2};
+  const cuuint32_t box[3] = {kBlockCols, static_cast<cuuint32_t>(tokens),
+                             static_cast<cuuint32_t>(blocks)};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  const CUresult result =
+      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(args.x), dims,
+                     strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  INVAR_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error %d for x [%d, %d] stride %ld",
+              static_cast<int>(result), args.num_tokens, args.w.num_cols, long{args.x_stride});
+  return map;
+}
+
+int round_up_slots(int tokens) {
+  return tokens <= 1 ? 1 : tokens <= 2 ? 2 : tokens <= 4 ? 4 : tokens <= 8 ? 8 : 16;
+}
+
+DecodePlan plan_decode(const LinearArgs& args, const LinearSchedule& schedule) {
+  const PackedMatrix& w = args.w;
+  DecodePlan plan;
+  plan.slots = round_up_slots(args.num_tokens);
+  const int tiles = plan.slots > 8 ? 2 : 1;
+  int warps = tiles == 1 ? 24 : 16;
+  if (schedule.max_warps > 0) warps = std::min(warps, schedule.max_warps);
+  const int ctas = schedule.max_ctas > 0 ? std::min(num_sms(), schedule.max_ctas) : num_sms();
+  // A named barrier per group limits groups to 15 where there are slices to add.
+  const int most_groups =
+      std::max(1, std::min(warps / w.num_slices, w.num_slices > 1 ? 15 : warps));
+  const int visits = (w.num_strips + ctas * most_groups - 1) / (ctas * most_groups);
+  const int groups = (w.num_strips + ctas * visits - 1) / (ctas * visits);
+  plan.num_warps = groups * w.num_slices;
+  plan.grid = std::min(ctas, (w.num_strips + groups - 1) / groups);
+
+  const int stage_blocks = blocks_per_stage(w.kind);
+  const size_t stage = static_cast<size_t>(stage_blocks) * (plan.num_warps * block_bytes(w.kind) +
+                                                            w.num_slices * plan.slots * 128) +
+                       8u * (2 + plan.num_warps);
+  const size_t fixed = 1024 + (w.num_slices > 1 ? 2u * plan.num_warps * tiles * 512 : 0);
+  int stages = static_cast<int>((kSharedDecode - fixed) / stage);
+  const int longest = (w.num_blocks + w.num_slices - 1) / w.num_slices;
+  const int steps = (longest + stage_blocks - 1) / stage_blocks;
+  stages = std::min({stages, 24, std::max(2, steps * visits)});
+  if (schedule.num_stages > 0) stages = std::min(stages, schedule.num_stages);
+  INVAR_CHECK(stages >= 1, "no room for a stage");
+  plan.num_stages = stages;
+  plan.shared_bytes = fixed + stages * stage;
+  return plan;
+}
+
+PrefillPlan plan_prefill(const LinearArgs& args, const LinearSchedule& schedule) {
+  const PackedMatrix& w = args.w;
+  PrefillPlan plan;
+  plan.tokens = schedule.prefill_tokens ? schedule.prefill_tokens
+                : args.num_tokens <= 64 ? 64
+                                        : 128;
+  const int row_tiles = (w.num_strips + 7) / 8;
+  const int tiles = row_tiles * ((args.num_tokens + plan.tokens - 1) / plan.tokens);
+  plan.grid =
+      std::min(tiles, schedule.max_ctas > 0 ? std::min(num_sms(), schedule.max_ctas) : num_sms());
+  const size_t stage = plan.tokens * 128 + prefill_weight_bytes(w.kind) + 16;
+  const size_t fixed = 1024 + parked_levels(w.num_slices) * plan.tokens * 512;
+  int stages = std::min(static_cast<int>((kSharedLimit - fixed) / stage), 8);
+  if (schedule.num_stages > 0) stages = std::min(stages, std::max(2, schedule.num_stages));
+  plan.num_stages = stages;
+  plan.shared_bytes = fixed + stages * stage;
+  return plan;
+}
+
+// Calls f(LinearKernels<kind>) for a kind known at run time.
+template <typename F>
+void with_kernels(PackedKind kind, F&& f) {
+  switch (kind) {
+    case PackedKind::kBf16:
+      return f(LinearKernels<PackedKind::kBf16>());
+    case PackedKind::kAffine4:
+      return f(LinearKernels<PackedKind::kAffine4>());
+    case PackedKind::kHalf4:
+      return f(LinearKernels<PackedKind::kHalf4>());
+    case PackedKind::kQ4K:
+      return f(LinearKernels<PackedKind::kQ4K>());
+    case PackedKind::kQ8:
+      return f(LinearKernels<PackedKind::kQ8>());
+    case PackedKind::kQ6K:
+      return f(LinearKernels<PackedKind::kQ6K>());
+  }
+}
+
+}  // namespace
+
+void linear(cudaStream_t stream, const LinearArgs& args, const LinearSchedule& schedule) {
+  if (args.num_tokens == 0) return;
+  INVAR_CHECK(args.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.x) % 16 == 0,
+              "rows of x are not aligned to 16 bytes");
+  using Path = LinearSchedule::Path;
+  const bool decode = schedule.path == Path::kChoose ? args.num_tokens <= kMaxDecodeTokens
+                                                     : schedule.path == Path::kDecode;
+  if (decode) {
+    INVAR_CHECK(args.num_tokens <= kMaxDecodeTokens, "%d tokens", args.num_tokens);
+    const DecodePlan plan = plan_decode(args, schedule);
+    const CUtensorMap map = map_of_x(args, plan.slots, blocks_per_stage(args.w.kind));
+    with_kernels(args.w.kind, [&](auto kernels) {
+      decltype(kernels)::decode(stream, map, args, plan, schedule.dependent);
+    });
+  } else {
+    const PrefillPlan plan = plan_prefill(args, schedule);
+    const CUtensorMap map = map_of_x(args, plan.tokens, 1);
+    with_kernels(args.w.kind, [&](auto kernels) {
+      decltype(kernels)::prefill(stream, map, args, plan, schedule.dependent);
+    });
+  }
+}
+
+void unpack(cudaStream_t stream, const PackedMatrix& w, void* out_bf16) {
+  with_kernels(w.kind, [&](auto kernels) { decltype(kernels)::unpack(stream, w, out_bf16); });
+}
+
+void embed(cudaStream_t stream, const PackedMatrix& table, const int32_t* ids, int num_tokens,
+           float scale, float* y, int64_t y_stride) {
+  if (num_tokens == 0) return;
+  INVAR_CHECK(!table.gated, "a gated matrix is no table");
+  with_kernels(table.kind, [&](auto kernels) {
+    decltype(kernels)::embed(stream, table, ids, num_tokens, scale, y, y_stride);
+  });
+}
+
+}  // namespace invar::cuda

@@ -1,0 +1,46 @@
+// y = W x on packed matrices: the host side of lin_decode (1 to 16 tokens, mma.sync, bound by the
+// bytes of W) and lin_prefill (any number, wgmma). Both give the same bits for a token.
+//
+// This header is for hosts and tests; kernels are in lin_decode.cuh and lin_prefill.cuh.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backend/cuda/epilogue.h"
+#include "backend/cuda/packed.h"
+
+namespace invar::cuda {
+
+struct LinearArgs {
+  PackedMatrix w;           // data on the device
+  const void* x = nullptr;  // bf16 [num_tokens, num_cols], 16-byte aligned rows
+  int64_t x_stride = 0;     // in elements, a multiple of 8
+  int num_tokens = 0;
+  Epilogue epilogue;
+};
+
+// Knobs that change time and no bit; zero means "choose".
+struct LinearSchedule {
+  enum class Path : uint8_t { kChoose, kDecode, kPrefill };
+  Path path = Path::kChoose;
+  int max_warps = 0;       // decode: compute warps of a CTA at most
+  int num_stages = 0;      // ring depth at most
+  int max_ctas = 0;        // grid at most
+  int prefill_tokens = 0;  // tokens of a tile: 64 or 128
+  bool dependent = false;  // programmatic dependent launch
+};
+
+inline constexpr int kMaxDecodeTokens = 16;
+
+void linear(cudaStream_t stream, const LinearArgs& args, const LinearSchedule& schedule = {});
+
+// W of every packed row as bf16 bits, [num_strips * 16, num_cols], decoded by the kernels' codec.
+void unpack(cudaStream_t stream, const PackedMatrix& w, void* out_bf16);
+
+// y[t] = row ids[t] of a packed, not gated matrix, times scale, fp32 [num_tokens, num_cols].
+void embed(cudaStream_t stream, const PackedMatrix& table, const int32_t* ids, int num_tokens,
+           float scale, float* y, int64_t y_stride);
+
+}  // namespace invar::cuda

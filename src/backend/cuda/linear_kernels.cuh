@@ -1,0 +1,116 @@
+// Launches of the linear kernels of one kind. Each linear_<kind>.cu instantiates this once.
+#pragma once
+
+#include "backend/cuda/cuda_check.h"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/lin_decode.cuh"
+#include "backend/cuda/lin_prefill.cuh"
+
+namespace invar::cuda {
+
+// One warp per block; lane 4g + t holds rows g and g + 8.
+template <PackedKind kKind>
+__global__ void unpack_kernel(PackedMatrix w, __nv_bfloat16* out) {
+  const int64_t block = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) >> 5;
+  if (block >= int64_t{w.num_strips} * w.num_blocks) return;
+  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  const auto ready =
+      Codec<kKind>::ready(Codec<kKind>::load(w.data + block * block_bytes(kKind), lane));
+  const int64_t row = block / w.num_blocks * kStripRows + g,
+                col = block % w.num_blocks * kBlockCols;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t a[4];
+    Codec<kKind>::fragment(ready, j, a);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        const uint32_t bits = (odd ? a[i] & 0xffff0000u : a[i] << 16);
+        out[(row + 8 * (i & 1)) * w.num_cols + col + 16 * j + 8 * (i >> 1) + 2 * t + odd] =
+            __float2bfloat16_rn(__fmul_rn(__uint_as_float(bits), kWeightUndo));
+      }
+  }
+}
+
+// One warp per token and block of the row; the four lanes whose rows it is store.
+template <PackedKind kKind>
+__global__ void embed_kernel(PackedMatrix table, const int32_t* ids, int num_tokens, float scale,
+                             float* y, int64_t y_stride) {
+  wait_for_producer();
+  const int64_t index = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) >> 5;
+  if (index >= int64_t{num_tokens} * table.num_blocks) return;
+  const int lane = threadIdx.x & 31, t = lane & 3;
+  const int token = static_cast<int>(index / table.num_blocks);
+  const int block = static_cast<int>(index % table.num_blocks), id = ids[token];
+  const auto ready = Codec<kKind>::ready(Codec<kKind>::load(
+      table.data +
+          (static_cast<int64_t>(id / kStripRows) * table.num_blocks + block) * block_bytes(kKind),
+      lane));
+  const bool upper = id % kStripRows >= 8, mine = (lane >> 2) == id % 8;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t a[4];
+    Codec<kKind>::fragment(ready, j, a);
+    if (!mine) continue;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t pair = upper ? a[2 * half + 1] : a[2 * half];
+      float* to = y + token * y_stride + block * kBlockCols + 16 * j + 8 * half + 2 * t;
+      to[0] = __fmul_rn(__fmul_rn(__uint_as_float(pair << 16), kWeightUndo), scale);
+      to[1] = __fmul_rn(__fmul_rn(__uint_as_float(pair & 0xffff0000u), kWeightUndo), scale);
+    }
+  }
+}
+
+// 24 compute warps and the x warp at 80 registers; 16 at 112 for two tiles of tokens.
+inline constexpr int kDecodeThreads1 = 800, kDecodeThreads2 = 544;
+
+template <PackedKind kKind>
+void LinearKernels<kKind>::decode(cudaStream_t stream, const CUtensorMap& map,
+                                  const LinearArgs& args, const DecodePlan& plan, bool dependent) {
+  const PackedMatrix& w = args.w;
+  const DecodeParams p = {w.data,     w.num_strips,    w.num_blocks, w.num_slices,
+                          w.num_rows, args.num_tokens, plan.slots,   plan.num_stages,
+                          w.gated,    args.epilogue};
+  const dim3 grid(plan.grid), block((plan.num_warps + 1) * 32);
+  if (plan.slots <= 8)
+    launch(lin_decode<kKind, 1, kDecodeThreads1>, grid, block, plan.shared_bytes, stream, dependent,
+           map, p);
+  else
+    launch(lin_decode<kKind, 2, kDecodeThreads2>, grid, block, plan.shared_bytes, stream, dependent,
+           map, p);
+}
+
+template <PackedKind kKind>
+void LinearKernels<kKind>::prefill(cudaStream_t stream, const CUtensorMap& map,
+                                   const LinearArgs& args, const PrefillPlan& plan,
+                                   bool dependent) {
+  const PackedMatrix& w = args.w;
+  const PrefillParams p = {w.data,          w.num_strips,    w.num_blocks, w.num_slices, w.num_rows,
+                           args.num_tokens, plan.num_stages, w.gated,      args.epilogue};
+  if (plan.tokens == 64)
+    launch(lin_prefill<kKind, 64>, dim3(plan.grid), dim3(384), plan.shared_bytes, stream, dependent,
+           map, p);
+  else
+    launch(lin_prefill<kKind, 128>, dim3(plan.grid), dim3(384), plan.shared_bytes, stream,
+           dependent, map, p);
+}
+
+template <PackedKind kKind>
+void LinearKernels<kKind>::unpack(cudaStream_t stream, const PackedMatrix& w, void* out) {
+  const int64_t warps = int64_t{w.num_strips} * w.num_blocks;
+  unpack_kernel<kKind><<<static_cast<unsigned>((warps + 7) / 8), 256, 0, stream>>>(
+      w, static_cast<__nv_bfloat16*>(out));
+  CUDA_CHECK(cudaGetLastError());
+}
+
+template <PackedKind kKind>
+void LinearKernels<kKind>::embed(cudaStream_t stream, const PackedMatrix& table, const int32_t* ids,
+                                 int num_tokens, float scale, float* y, int64_t y_stride) {
+  const int64_t warps = int64_t{num_tokens} * table.num_blocks;
+  launch(embed_kernel<kKind>, dim3(static_cast<unsigned>((warps + 7) / 8)), dim3(256), 0, stream,
+         false, table, ids, num_tokens, scale, y, y_stride);
+}
+
+}  // namespace invar::cuda

@@ -1,0 +1,156 @@
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/row_ops.h"
+#include "base/check.h"
+
+namespace invar::cuda {
+namespace {
+
+constexpr int kNormThreads = 256;
+
+// Sum over a block of 256: lanes by xor, then warps in order. Every thread gets it.
+__device__ __forceinline__ float block_sum(float v) {
+  __shared__ float warps[kNormThreads / 32];
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) v = __fadd_rn(v, __shfl_xor_sync(~0u, v, o));
+  if ((threadIdx.x & 31) == 0) warps[threadIdx.x >> 5] = v;
+  __syncthreads();
+  float sum = warps[0];
+#pragma unroll
+  for (int i = 1; i < kNormThreads / 32; ++i) sum = __fadd_rn(sum, warps[i]);
+  return sum;
+}
+
+// 1 / sqrt(mean(x^2) + eps), columns threadIdx.x, + 256, ... in ascending order per thread.
+__device__ __forceinline__ float inverse_rms(const float* x, int num_cols, float eps) {
+  float sum = 0.f;
+  for (int i = threadIdx.x; i < num_cols; i += kNormThreads) sum = __fmaf_rn(x[i], x[i], sum);
+  const float mean = __fdiv_rn(block_sum(sum), static_cast<float>(num_cols));
+  return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(mean, eps)));
+}
+
+// One block per token.
+__global__ void __launch_bounds__(kNormThreads)
+    rms_norm_kernel(const float* x, int64_t x_stride, const float* weight, float eps, int num_cols,
+                    __nv_bfloat16* y, int64_t y_stride) {
+  wait_for_producer();
+  let_next_kernel_start();
+  x += blockIdx.x * x_stride;
+  y += blockIdx.x * y_stride;
+  const float scale = inverse_rms(x, num_cols, eps);
+  for (int i = threadIdx.x; i < num_cols; i += kNormThreads)
+    y[i] = __float2bfloat16_rn(__fmul_rn(__fmul_rn(x[i], scale), weight[i]));
+}
+
+__global__ void __launch_bounds__(kNormThreads)
+    rms_norm_add_kernel(const float* x, int64_t x_stride, const float* weight, float eps,
+                        int num_cols, float* residual, int64_t residual_stride) {
+  wait_for_producer();
+  let_next_kernel_start();
+  x += blockIdx.x * x_stride;
+  residual += blockIdx.x * residual_stride;
+  const float scale = inverse_rms(x, num_cols, eps);
+  for (int i = threadIdx.x; i < num_cols; i += kNormThreads)
+    residual[i] = __fadd_rn(residual[i], __fmul_rn(__fmul_rn(x[i], scale), weight[i]));
+}
+
+// One warp per (token, head).
+__global__ void __launch_bounds__(128)
+    head_rms_norm_kernel(__nv_bfloat16* x, int64_t x_stride, const float* weight, float eps,
+                         int num_pairs, int num_heads, int head_dim) {
+  wait_for_producer();
+  let_next_kernel_start();
+  const int pair = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
+  if (pair >= num_pairs) return;
+  x += pair / num_heads * x_stride + pair % num_heads * head_dim;
+  float sum = 0.f;
+  for (int i = lane; i < head_dim; i += 32) {
+    const float v = __bfloat162float(x[i]);
+    sum = __fmaf_rn(v, v, sum);
+  }
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+  const float mean = __fdiv_rn(sum, static_cast<float>(head_dim));
+  const float scale = __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(mean, eps)));
+  for (int i = lane; i < head_dim; i += 32)
+    x[i] = __float2bfloat16_rn(__fmul_rn(__fmul_rn(__bfloat162float(x[i]), scale), weight[i]));
+}
+
+// One block per token: a thread makes the sine of one frequency for all heads.
+__global__ void __launch_bounds__(128)
+    rope_kernel(__nv_bfloat16* x, int64_t x_stride, const int32_t* positions,
+                const double* inv_freq, int num_freqs, float magnitude, int num_heads,
+                int head_dim) {
+  wait_for_producer();
+  let_next_kernel_start();
+  x += blockIdx.x * x_stride;
+  const double position = positions[blockIdx.x];
+  for (int i = threadIdx.x; i < num_freqs; i += blockDim.x) {
+    double sine, cosine;
+    sincos(position * inv_freq[i], &sine, &cosine);
+    const float s = __fmul_rn(__double2float_rn(sine), magnitude);
+    const float c = __fmul_rn(__double2float_rn(cosine), magnitude);
+    for (int h = 0; h < num_heads; ++h) {
+      __nv_bfloat16* head = x + h * head_dim;
+      const float a = __bfloat162float(head[i]), b = __bfloat162float(head[i + num_freqs]);
+      head[i] = __float2bfloat16_rn(__fmaf_rn(a, c, -__fmul_rn(b, s)));
+      head[i + num_freqs] = __float2bfloat16_rn(__fmaf_rn(b, c, __fmul_rn(a, s)));
+    }
+  }
+}
+
+__global__ void __launch_bounds__(256)
+    gather_rows_kernel(const uint8_t* x, int64_t x_stride, const int32_t* rows, int64_t row_bytes,
+                       uint8_t* y, int64_t y_stride) {
+  wait_for_producer();
+  const uint8_t* from = x + rows[blockIdx.x] * x_stride;
+  uint8_t* to = y + blockIdx.x * y_stride;
+  for (int64_t i = threadIdx.x * 16; i < row_bytes; i += blockDim.x * 16)
+    *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
+}
+
+}  // namespace
+
+void rms_norm(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight, float eps,
+              int num_tokens, int num_cols, void* y, int64_t y_stride, bool dependent) {
+  if (num_tokens == 0) return;
+  launch(rms_norm_kernel, dim3(num_tokens), dim3(kNormThreads), 0, stream, dependent, x, x_stride,
+         weight, eps, num_cols, static_cast<__nv_bfloat16*>(y), y_stride);
+}
+
+void rms_norm_add(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight,
+                  float eps, int num_tokens, int num_cols, float* residual, int64_t residual_stride,
+                  bool dependent) {
+  if (num_tokens == 0) return;
+  launch(rms_norm_add_kernel, dim3(num_tokens), dim3(kNormThreads), 0, stream, dependent, x,
+         x_stride, weight, eps, num_cols, residual, residual_stride);
+}
+
+void head_rms_norm(cudaStream_t stream, void* x, int64_t x_stride, const float* weight, float eps,
+                   int num_tokens, int num_heads, int head_dim, bool dependent) {
+  if (num_tokens == 0) return;
+  const int pairs = num_tokens * num_heads;
+  launch(head_rms_norm_kernel, dim3((pairs + 3) / 4), dim3(128), 0, stream, dependent,
+         static_cast<__nv_bfloat16*>(x), x_stride, weight, eps, pairs, num_heads, head_dim);
+}
+
+void rope(cudaStream_t stream, void* x, int64_t x_stride, const int32_t* positions,
+          const double* inv_freq, int num_freqs, float magnitude, int num_tokens, int num_heads,
+          int head_dim, bool dependent) {
+  if (num_tokens == 0) return;
+  INVAR_CHECK(2 * num_freqs <= head_dim, "%d frequencies, head_dim %d", num_freqs, head_dim);
+  launch(rope_kernel, dim3(num_tokens), dim3(128), 0, stream, dependent,
+         static_cast<__nv_bfloat16*>(x), x_stride, positions, inv_freq, num_freqs, magnitude,
+         num_heads, head_dim);
+}
+
+void gather_rows(cudaStream_t stream, const void* x, int64_t x_stride_bytes, const int32_t* rows,
+                 int num_rows, int64_t row_bytes, void* y, int64_t y_stride_bytes) {
+  if (num_rows == 0) return;
+  INVAR_CHECK(row_bytes % 16 == 0, "rows of %ld bytes", long{row_bytes});
+  launch(gather_rows_kernel, dim3(num_rows), dim3(256), 0, stream, false,
+         static_cast<const uint8_t*>(x), x_stride_bytes, rows, row_bytes, static_cast<uint8_t*>(y),
+         y_stride_bytes);
+}
+
+}  // namespace invar::cuda

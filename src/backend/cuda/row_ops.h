@@ -1,0 +1,34 @@
+// The small kernels around the linear ones: norms, rope, row copies, and storing new keys and
+// values. Host side; each works on rows independently with a fixed order of sums.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace invar::cuda {
+
+// y[t] = bf16(x[t] / sqrt(mean(x[t]^2) + eps) * weight).  x fp32, y bf16.
+void rms_norm(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight, float eps,
+              int num_tokens, int num_cols, void* y, int64_t y_stride, bool dependent = false);
+
+// residual[t] += rms_norm(x[t]), both fp32.
+void rms_norm_add(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight,
+                  float eps, int num_tokens, int num_cols, float* residual, int64_t residual_stride,
+                  bool dependent = false);
+
+// In place on bf16 heads: x [num_tokens, num_heads * head_dim].
+void head_rms_norm(cudaStream_t stream, void* x, int64_t x_stride, const float* weight, float eps,
+                   int num_tokens, int num_heads, int head_dim, bool dependent = false);
+
+// Half-split rotation in place on bf16 heads. inv_freq on the device, num_freqs <= head_dim / 2;
+// angles and their sines are computed in double from the position alone.
+void rope(cudaStream_t stream, void* x, int64_t x_stride, const int32_t* positions,
+          const double* inv_freq, int num_freqs, float magnitude, int num_tokens, int num_heads,
+          int head_dim, bool dependent = false);
+
+// y[i] = x[rows[i]], row_bytes a multiple of 16.
+void gather_rows(cudaStream_t stream, const void* x, int64_t x_stride_bytes, const int32_t* rows,
+                 int num_rows, int64_t row_bytes, void* y, int64_t y_stride_bytes);
+
+}  // namespace invar::cuda

@@ -1,0 +1,213 @@
+// Attention: numbers against softmax in double over the same bf16 inputs; bits against
+// token-by-token computation, whatever the chunks, the neighbours, the page numbers, the kernel and
+// its tiles. Unused cache slots hold NaN throughout.
+#include "backend/cuda/attention.h"
+
+#include "cuda/cuda_test_util.h"
+
+namespace invar::cuda {
+namespace {
+
+struct Sequence {
+  std::vector<Bf16> q, k, v;  // all positions
+  int length = 0;
+};
+
+struct Case {
+  AttentionShape shape;
+  int q_width() const { return shape.num_heads * shape.head_dim; }
+  int kv_width() const { return shape.num_kv_heads * shape.head_dim; }
+};
+
+Sequence random_sequence(Random& random, const Case& c, int length) {
+  return {random_rows(random, int64_t{length} * c.q_width()),
+          random_rows(random, int64_t{length} * c.kv_width()),
+          random_rows(random, int64_t{length} * c.kv_width()), length};
+}
+
+// A cache for several sequences with shuffled pages; step() runs windows side by side.
+class Runner {
+ public:
+  Runner(const Case& c, int pages_each, int sequences, uint64_t seed)
+      : case_(c),
+        pages_each_(pages_each),
+        cache_(static_cast<size_t>(page_elements(c.shape.num_kv_heads, c.shape.head_dim)) *
+               pages_each * sequences),
+        pages_(static_cast<size_t>(pages_each) * sequences) {
+    for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<int32_t>(i);
+    Random random(seed);
+    std::shuffle(pages_.begin(), pages_.end(), random.engine);
+  }
+
+  struct Part {
+    int sequence, start, count;
+  };
+  // y rows of all parts, in order.
+  std::vector<Bf16> step(const std::vector<Sequence>& sequences, const std::vector<Part>& parts,
+                         const AttentionSchedule& schedule) {
+    std::vector<Bf16> q, k, v;
+    std::vector<DeviceWindow> windows;
+    std::vector<int32_t> row_window;
+    int most_rows = 0, most_groups = 0;
+    for (const Part& part : parts) {
+      const Sequence& s = sequences[static_cast<size_t>(part.sequence)];
+      windows.push_back({static_cast<int32_t>(row_window.size()), part.count, part.start,
+                         part.sequence * pages_each_});
+      row_window.insert(row_window.end(), static_cast<size_t>(part.count),
+                        static_cast<int32_t>(windows.size()) - 1);
+      append(q, s.q, part, case_.q_width());
+      append(k, s.k, part, case_.kv_width());
+      append(v, s.v, part, case_.kv_width());
+      most_rows = std::max(most_rows, part.count);
+      most_groups = std::max(most_groups, (part.start + part.count - 1) / kGroupKeys + 1);
+    }
+    DeviceBuffer<Bf16> dq(q), dk(k), dv(v), y(q.size());
+    DeviceBuffer<DeviceWindow> dw(windows);
+    DeviceBuffer<int32_t> dp(pages_), dr(row_window);
+    AttentionCall call;
+    call.shape = case_.shape;
+    call.q = dq.data();
+    call.k = dk.data();
+    call.v = dv.data();
+    call.y = y.data();
+    call.q_stride = call.y_stride = case_.q_width();
+    call.k_stride = call.v_stride = case_.kv_width();
+    call.windows = dw.data();
+    call.num_windows = static_cast<int>(windows.size());
+    call.pages = dp.data();
+    call.row_window = dr.data();
+    call.num_rows = static_cast<int>(row_window.size());
+    call.max_window_rows = most_rows;
+    call.max_groups = most_groups;
+    call.cache = cache_.data();
+    call.workspace_bytes = attention_workspace_bytes(case_.shape, call.num_rows, most_groups);
+    DeviceBuffer<uint8_t> workspace(call.workspace_bytes);
+    call.workspace = reinterpret_cast<float*>(workspace.data());
+    attention(nullptr, call, schedule);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    return y.get();
+  }
+
+ private:
+  static void append(std::vector<Bf16>& to, const std::vector<Bf16>& from, const Part& part,
+                     int width) {
+    to.insert(to.end(), from.begin() + int64_t{part.start} * width,
+              from.begin() + int64_t{part.start + part.count} * width);
+  }
+  Case case_;
+  int pages_each_;
+  DeviceBuffer<Bf16> cache_;
+  std::vector<int32_t> pages_;
+};
+
+std::vector<double> attend_double(const Case& c, const Sequence& s, int position, int head) {
+  const AttentionShape& a = c.shape;
+  const int kv = head / (a.num_heads / a.num_kv_heads), dim = a.head_dim;
+  const Bf16* q = s.q.data() + int64_t{position} * c.q_width() + head * dim;
+  std::vector<double> score, out(static_cast<size_t>(dim), 0.0);
+  const int begin = a.sliding_window > 0 ? std::max(0, position - a.sliding_window + 1) : 0;
+  double top = -1e300;
+  for (int key = begin; key <= position; ++key) {
+    double dot = 0;
+    for (int i = 0; i < dim; ++i)
+      dot += double{bf16_value(q[i])} * bf16_value(s.k[int64_t{key} * c.kv_width() + kv * dim + i]);
+    dot *= a.scale;
+    if (a.softcap > 0) dot = a.softcap * std::tanh(dot / a.softcap);
+    score.push_back(dot);
+    top = std::max(top, dot);
+  }
+  double sum = 0;
+  for (size_t j = 0; j < score.size(); ++j) {
+    const double p = std::exp(score[j] - top);
+    sum += p;
+    for (int i = 0; i < dim; ++i)
+      out[static_cast<size_t>(i)] +=
+          p * bf16_value(s.v[int64_t{begin + static_cast<int>(j)} * c.kv_width() + kv * dim + i]);
+  }
+  for (double& v : out) v /= sum;
+  return out;
+}
+
+AttentionShape shape(int heads, int kv_heads, int dim, int window = 0, float softcap = 0) {
+  return {heads, kv_heads, dim, 1.f / std::sqrt(static_cast<float>(dim)), window, softcap};
+}
+
+const Case kCases[] = {{shape(9, 3, 64)},          {shape(14, 2, 64)},
+                       {shape(28, 4, 128)},        {shape(4, 1, 256, 512)},
+                       {shape(16, 2, 256, 0, 30)}, {shape(6, 6, 128, 100)}};
+
+TEST(CudaAttention, AgreesWithDouble) {
+  Random random(41);
+  for (const Case& c : kCases) {
+    constexpr int kLength = 700;
+    const std::vector<Sequence> sequences = {random_sequence(random, c, kLength)};
+    Runner runner(c, 3, 1, 1);
+    const std::vector<Bf16> y =
+        runner.step(sequences, {{0, 0, kLength}}, {.path = AttentionSchedule::Path::kLoop});
+    double error = 0, total = 0;
+    for (int position : {0, 1, 63, 64, 255, 256, 300, 511, 512, 699})
+      for (int head = 0; head < c.shape.num_heads; ++head) {
+        const std::vector<double> want = attend_double(c, sequences[0], position, head);
+        for (int i = 0; i < c.shape.head_dim; ++i) {
+          const double got = bf16_value(y[static_cast<size_t>(int64_t{position} * c.q_width() +
+                                                              head * c.shape.head_dim + i)]);
+          error += (got - want[static_cast<size_t>(i)]) * (got - want[static_cast<size_t>(i)]);
+          total += want[static_cast<size_t>(i)] * want[static_cast<size_t>(i)];
+        }
+      }
+    EXPECT_LT(std::sqrt(error / total), 4e-3)
+        << c.shape.num_heads << " heads of " << c.shape.head_dim;
+  }
+}
+
+TEST(CudaAttention, RowsKeepTheirBits) {
+  using Path = AttentionSchedule::Path;
+  Random random(42);
+  for (const Case& c : kCases) {
+    constexpr int kLength = 620, kFrom = 500;  // crosses 512, starts inside a group
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < 3; ++i) sequences.push_back(random_sequence(random, c, kLength));
+    // Token by token for the tail of sequence 0, split kernel.
+    Runner alone(c, 3, 1, 2);
+    std::vector<Bf16> want = alone.step(sequences, {{0, 0, kFrom}}, {.path = Path::kLoop});
+    for (int p = kFrom; p < kLength; ++p) {
+      const std::vector<Bf16> row =
+          alone.step(sequences, {{0, p, 1}}, {.path = Path::kSplit, .row_tiles = 1});
+      want.insert(want.end(), row.begin(), row.end());
+    }
+    for (int trial = 0; trial < 10; ++trial) {
+      // Random chunks, beside two other sequences that move at their own pace.
+      Runner runner(c, 3, 3, 100 + static_cast<uint64_t>(trial));
+      std::vector<Bf16> got;
+      int at[3] = {0, 0, 0};
+      while (at[0] < kLength) {
+        std::vector<Runner::Part> parts;
+        int first_row = 0, rows_before = 0;
+        for (int i = 0; i < 3; ++i) {
+          const int sequence = (i + trial) % 3;
+          const int most = random.below(3) == 0 ? 300 : 40;
+          const int count = std::min(1 + random.below(most), kLength - at[sequence]);
+          if (count <= 0) continue;
+          if (sequence == 0) first_row = rows_before;
+          rows_before += count;
+          parts.push_back({sequence, at[sequence], count});
+        }
+        const AttentionSchedule s = {random.below(2) ? Path::kSplit : Path::kLoop,
+                                     1 + random.below(2), random.below(2) == 1};
+        const std::vector<Bf16> y = runner.step(sequences, parts, s);
+        for (const Runner::Part& part : parts) {
+          if (part.sequence == 0)
+            got.insert(got.end(), y.begin() + int64_t{first_row} * c.q_width(),
+                       y.begin() + int64_t{first_row + part.count} * c.q_width());
+          at[part.sequence] += part.count;
+        }
+      }
+      ASSERT_EQ(got.size(), want.size());
+      ASSERT_EQ(count_different(got.data(), want.data(), static_cast<int64_t>(got.size())), 0)
+          << c.shape.num_heads << " heads of " << c.shape.head_dim << " trial " << trial;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace invar::cuda

@@ -1,0 +1,305 @@
+// Times the CUDA kernels at the shapes of real models, with percent of ceilings measured in the
+// same run. Each figure: a CUDA graph of many launches with programmatic dependent launch, weights
+// rotating through more than the cache, median of 9 replays, time per launch with its edge.
+//
+//   cuda_bench [csv file] [quick]
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/attention.h"
+#include "backend/cuda/ceilings.h"
+#include "backend/cuda/cuda_check.h"
+#include "backend/cuda/linear.h"
+#include "backend/cuda/pack.h"
+#include "backend/cuda/row_ops.h"
+
+namespace invar::cuda {
+namespace {
+
+constexpr size_t kPoolBytes = size_t{6} << 30;
+
+cudaStream_t stream;
+std::FILE* csv;
+double read_gbps, wgmma_tflops;
+
+double time_us(const std::function<void(int)>& launch, int launches) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < launches; ++i) launch(i);
+  CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  cudaEvent_t begin, end;
+  CUDA_CHECK(cudaEventCreate(&begin));
+  CUDA_CHECK(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = 0; i < 11; ++i) {
+    CUDA_CHECK(cudaEventRecord(begin, stream));
+    CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    CUDA_CHECK(cudaEventRecord(end, stream));
+    CUDA_CHECK(cudaEventSynchronize(end));
+    float ms;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    if (i >= 2) times.push_back(ms);
+  }
+  CUDA_CHECK(cudaGraphExecDestroy(exec));
+  CUDA_CHECK(cudaGraphDestroy(graph));
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2] * 1e3 / launches;
+}
+
+void report(const char* kernel, const char* what, const char* kind, int m, double us, double bytes,
+            double flops) {
+  const double gbps = bytes / us / 1e3, tflops = flops / us / 1e6;
+  std::printf("%-14s %-24s %-8s M %5d %9.2f us %6.0f GB/s %5.1f %%  %6.1f TFLOP/s %5.1f %%\n",
+              kernel, what, kind, m, us, gbps, 100 * gbps / read_gbps, tflops,
+              100 * tflops / wgmma_tflops);
+  std::fprintf(csv, "%s,%s,%s,%d,%.3f,%.0f,%.1f,%.1f,%.1f\n", kernel, what, kind, m, us, gbps,
+               100 * gbps / read_gbps, tflops, 100 * tflops / wgmma_tflops);
+  std::fflush(stdout);
+}
+
+const char* kind_name(PackedKind kind) {
+  const char* names[kNumPackedKinds] = {"bf16", "affine4", "half4", "q4_k", "q8_0", "q6_k"};
+  return names[static_cast<int>(kind)];
+}
+
+// Random codes with scales of realistic size, repeated through the pool.
+void fill_pool(uint8_t* pool, PackedKind kind) {
+  const int bytes = block_bytes(kind), count = 4096;
+  std::mt19937 random(7);
+  std::vector<uint8_t> blocks(static_cast<size_t>(bytes) * count);
+  for (uint8_t& b : blocks) b = static_cast<uint8_t>(random() >> 11);
+  auto put = [](uint8_t* p, uint16_t v) { std::memcpy(p, &v, 2); };
+  for (int i = 0; i < count; ++i) {
+    uint8_t* b = blocks.data() + static_cast<size_t>(i) * bytes;
+    switch (kind) {
+      case PackedKind::kBf16:
+        for (int j = 0; j < 1024; ++j)
+          put(b + 2 * j, bf16_rn((static_cast<float>(random() >> 8) * 0x1p-23f - 1.f) * 0x1p-12f));
+        break;
+      case PackedKind::kAffine4:
+        for (int j = 0; j < 16; ++j) {
+          put(b + 512 + 4 * j, bf16_rn(std::ldexp(0.004f, (j & 1 ? 129 : 133) - kWeightExponent)));
+          put(b + 512 + 4 * j + 2, bf16_rn(-0.03f / kWeightUndo));
+        }
+        break;
+      case PackedKind::kHalf4:
+        for (int j = 0; j < 32; ++j) {
+          put(b + 512 + 4 * j, f32_to_f16(0.004f));
+          put(b + 512 + 4 * j + 2, f32_to_f16(-0.03f));
+        }
+        break;
+      case PackedKind::kQ4K:
+        for (int j = 0; j < 8; ++j)
+          for (int h = 0; h < 2; ++h) {
+            put(b + 512 + 16 * j + 4 * h, f32_to_f16(1.3e-4f));
+            put(b + 512 + 16 * j + 4 * h + 2, f32_to_f16(9e-4f));
+            for (int k = 0; k < 4; ++k) b[512 + 16 * j + 8 + 4 * h + k] &= 63;
+          }
+        break;
+      case PackedKind::kQ8:
+        for (int j = 0; j < 32; ++j) put(b + 1024 + 2 * j, f32_to_f16(2.7e-4f));
+        break;
+      case PackedKind::kQ6K:
+        for (int j = 0; j < 16; ++j) put(b + 832 + 2 * j, f32_to_f16(1.5e-5f));
+        break;
+    }
+  }
+  size_t done = blocks.size();
+  CUDA_CHECK(cudaMemcpy(pool, blocks.data(), done, cudaMemcpyHostToDevice));
+  while (done < kPoolBytes) {
+    const size_t n = std::min(done, kPoolBytes - done);
+    CUDA_CHECK(cudaMemcpy(pool + done, pool, n, cudaMemcpyDeviceToDevice));
+    done += n;
+  }
+}
+
+struct Shape {
+  const char* name;
+  int rows, cols;
+  bool gated, head;
+};
+
+PackedMatrix matrix(PackedKind kind, const Shape& s, const uint8_t* data) {
+  PackedMatrix w;
+  w.kind = kind;
+  w.gated = s.gated;
+  w.num_rows = s.gated ? s.rows / 2 : s.rows;
+  w.num_cols = s.cols;
+  w.num_strips = s.rows / 16;
+  w.num_blocks = s.cols / 64;
+  w.num_slices = slice_count(w.num_strips, w.num_blocks, s.head);
+  w.data = data;
+  return w;
+}
+
+void run(int argc, char** argv) {
+  csv = argc > 1 ? std::fopen(argv[1], "w") : stderr;
+  const bool quick = argc > 2;
+  CUDA_CHECK(cudaStreamCreate(&stream));
+  uint8_t* pool;
+  CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&pool), kPoolBytes));
+  void* sink;
+  CUDA_CHECK(cudaMalloc(&sink, 256));
+  std::fprintf(csv, "kernel,shape,kind,m,us,gbps,percent_read,tflops,percent_wgmma\n");
+
+  fill_pool(pool, PackedKind::kAffine4);
+  for (int i = 0; i < 2; ++i) {
+    const double us = time_us([&](int) { launch_read(stream, pool, kPoolBytes, sink); }, 2);
+    read_gbps = std::max(read_gbps, kPoolBytes / us / 1e3);
+    wgmma_tflops =
+        launch_wgmma_flops() / time_us([&](int) { launch_wgmma(stream, sink); }, 8) / 1e6;
+  }
+  std::printf("ceilings: read %.0f GB/s, wgmma alone %.0f TFLOP/s\n", read_gbps, wgmma_tflops);
+  std::fprintf(csv, "ceiling read,,,,,%.0f,100,,\nceiling wgmma alone,,,,,,,%.1f,100\n", read_gbps,
+               wgmma_tflops);
+
+  const Shape shapes[] = {{"27B gate+up 34816x5120", 34816, 5120, true, false},
+                          {"27B down 5120x17408", 5120, 17408, false, false},
+                          {"27B head 248320x5120", 248320, 5120, false, true},
+                          {"7B gate+up 37888x3584", 37888, 3584, true, false},
+                          {"7B down 3584x18944", 3584, 18944, false, false},
+                          {"7B qkv 4608x3584", 4608, 3584, false, false},
+                          {"7B o 3584x3584", 3584, 3584, false, false},
+                          {"35B in-proj 12352x2048", 12352, 2048, false, false},
+                          {"35B out-proj 2048x4096", 2048, 4096, false, false}};
+  const int max_tokens = 8192, max_cols = 18944;
+  uint16_t* x;
+  void* y;
+  CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&x), size_t{2} * max_tokens * max_cols));
+  CUDA_CHECK(cudaMalloc(&y, size_t{4} * max_tokens * 34816));
+  {
+    std::mt19937 random(3);
+    std::vector<uint16_t> row(size_t{64} * max_cols);
+    for (uint16_t& v : row) v = bf16_rn(static_cast<float>(random() >> 8) * 0x1p-23f - 1.f);
+    for (int i = 0; i < max_tokens / 64; ++i)
+      CUDA_CHECK(
+          cudaMemcpy(x + i * row.size(), row.data(), row.size() * 2, cudaMemcpyHostToDevice));
+  }
+  const PackedKind kinds[] = {PackedKind::kAffine4, PackedKind::kQ4K, PackedKind::kHalf4,
+                              PackedKind::kQ8,      PackedKind::kQ6K, PackedKind::kBf16};
+  for (PackedKind kind : kinds) {
+    const bool first = kind == PackedKind::kAffine4;
+    if (!first) fill_pool(pool, kind);
+    for (const Shape& s : shapes) {
+      const PackedMatrix w = matrix(kind, s, pool);
+      if (w.num_bytes() > kPoolBytes / 2) continue;
+      const int copies = static_cast<int>(
+          std::min<size_t>(kPoolBytes / w.num_bytes(),
+                           std::max<size_t>(2, (size_t{400} << 20) / w.num_bytes() + 1)));
+      auto time = [&](int m, const LinearSchedule& schedule, bool bf16_output) {
+        return time_us(
+            [&](int i) {
+              LinearArgs args;
+              args.w = w;
+              args.w.data = pool + static_cast<size_t>(i % copies) * w.num_bytes();
+              args.x = x;
+              args.x_stride = s.cols;
+              args.num_tokens = m;
+              args.epilogue.y = y;
+              args.epilogue.y_stride = w.num_rows;
+              args.epilogue.y_type = bf16_output ? OutputType::kBF16 : OutputType::kF32;
+              linear(stream, args, schedule);
+            },
+            m > 64 ? 4 : std::max(12, copies));
+      };
+      const double flops = 2.0 * s.rows * s.cols;
+      for (int m : {1, 2, 4, 8, 16}) {
+        if ((!first || quick) && m != 1 && m != 8) continue;
+        report("lin_decode", s.name, kind_name(kind), m, time(m, {.dependent = true}, s.gated),
+               static_cast<double>(w.num_bytes()), flops * m);
+      }
+      if (s.head) continue;
+      for (int m : {32, 64, 512, 2048, 8192}) {
+        if ((!first || quick) && m != 2048) continue;
+        report("lin_prefill", s.name, kind_name(kind), m, time(m, {.dependent = true}, s.gated),
+               static_cast<double>(w.num_bytes()), flops * m);
+      }
+    }
+  }
+
+  // Attention: one sequence, cache full of small numbers.
+  struct Attention {
+    const char* name;
+    AttentionShape shape;
+    int start, rows;
+  };
+  const Attention cases[] = {{"7B decode, 1k", {28, 4, 128, 0.0884f, 0, 0}, 1023, 1},
+                             {"7B decode, 4k", {28, 4, 128, 0.0884f, 0, 0}, 4095, 1},
+                             {"7B decode, 32k", {28, 4, 128, 0.0884f, 0, 0}, 32767, 1},
+                             {"27B decode, 32k", {24, 4, 256, 0.0625f, 0, 0}, 32767, 1},
+                             {"35B decode, 128k", {16, 2, 256, 0.0625f, 0, 0}, 131071, 1},
+                             {"7B prefill 4k", {28, 4, 128, 0.0884f, 0, 0}, 0, 4096},
+                             {"27B prefill 4k", {24, 4, 256, 0.0625f, 0, 0}, 0, 4096}};
+  CUDA_CHECK(cudaMemset(pool, 0, kPoolBytes));
+  for (const Attention& a : cases) {
+    const int length = a.start + a.rows, pages = (length + kGroupKeys - 1) / kGroupKeys;
+    std::vector<int32_t> page_list(static_cast<size_t>(pages)),
+        row_window(static_cast<size_t>(a.rows), 0);
+    for (int i = 0; i < pages; ++i) page_list[static_cast<size_t>(i)] = i;
+    const DeviceWindow window = {0, a.rows, a.start, 0};
+    uint8_t* device;
+    CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&device), size_t{1} << 20));
+    CUDA_CHECK(cudaMemcpy(device, &window, sizeof window, cudaMemcpyHostToDevice));
+    CUDA_CHECK(
+        cudaMemcpy(device + 4096, page_list.data(), page_list.size() * 4, cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy(device + 65536, row_window.data(), row_window.size() * 4,
+                          cudaMemcpyHostToDevice));
+    AttentionCall call;
+    call.shape = a.shape;
+    call.q = call.k = call.v = x;
+    call.q_stride = a.shape.num_heads * a.shape.head_dim;
+    call.k_stride = call.v_stride = a.shape.num_kv_heads * a.shape.head_dim;
+    call.y = y;
+    call.y_stride = call.q_stride;
+    call.windows = reinterpret_cast<DeviceWindow*>(device);
+    call.num_windows = 1;
+    call.pages = reinterpret_cast<int32_t*>(device + 4096);
+    call.row_window = reinterpret_cast<int32_t*>(device + 65536);
+    call.num_rows = call.max_window_rows = a.rows;
+    call.max_groups = pages;
+    call.workspace_bytes = attention_workspace_bytes(a.shape, a.rows, a.rows > 1 ? 1 : pages);
+    CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&call.workspace), call.workspace_bytes));
+    const size_t layer =
+        static_cast<size_t>(page_elements(a.shape.num_kv_heads, a.shape.head_dim)) * pages * 2;
+    const int layers =
+        static_cast<int>(std::max<size_t>(1, std::min<size_t>(24, kPoolBytes / layer)));
+    const double us = time_us(
+        [&](int i) {
+          AttentionCall c = call;
+          c.cache = pool + static_cast<size_t>(i % layers) * layer;
+          attention(stream, c, {.dependent = true});
+        },
+        a.rows > 1 ? 4 : 24);
+    const double pairs = a.rows == 1 ? length : 0.5 * a.rows * a.rows;
+    report("attention", a.name, "bf16", a.rows, us, a.rows == 1 ? static_cast<double>(layer) : 0,
+           4.0 * pairs * a.shape.num_heads * a.shape.head_dim);
+    CUDA_CHECK(cudaFree(device));
+    CUDA_CHECK(cudaFree(call.workspace));
+  }
+  for (int m : {1, 8, 2048}) {
+    const double us = time_us(
+        [&](int) {
+          rms_norm(stream, static_cast<float*>(y), 5120, reinterpret_cast<float*>(pool), 1e-6f, m,
+                   5120, x, 5120, true);
+        },
+        24);
+    report("rms_norm", "5120", "f32", m, us, 5120.0 * m * 6, 0);
+  }
+  std::fclose(csv);
+}
+
+}  // namespace
+}  // namespace invar::cuda
+
+int main(int argc, char** argv) {
+  invar::cuda::run(argc, argv);
+  return 0;
+}
