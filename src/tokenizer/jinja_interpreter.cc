@@ -1,0 +1,842 @@
+// Statements, scopes, macros and expressions. Built-in filters, tests and methods have their own
+// files; arithmetic stands in jinja_arithmetic.cc.
+#include "tokenizer/jinja_interpreter.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace invar::jinja {
+
+namespace {
+
+// Evaluations inside each other, over all macros. A frame takes some hundred bytes (a few thousand
+// with sanitizers), a thread's stack 8 MiB.
+constexpr int kMaxNesting = 1500;
+// What a statement or an expression costs, so that the default fuel ends within 200 ms.
+constexpr int kNodeSteps = 2;
+constexpr int kIterationSteps = 8;
+
+struct MacroObject : Object {
+  const Stmt* stmt = nullptr;
+  std::shared_ptr<Scope> closure;
+  std::string name;
+};
+
+}  // namespace
+
+// Names assigned in a loop body, macro or block. The template level has none: its names stand in
+// Interpreter::variables_.
+struct Scope {
+  std::shared_ptr<Scope> parent;
+  std::vector<std::pair<int, Value>> names;
+  bool captured = false;
+
+  void set(int name, Value value) {
+    for (auto& [present, old] : names) {
+      if (present != name) continue;
+      old = std::move(value);
+      return;
+    }
+    names.emplace_back(name, std::move(value));
+  }
+};
+
+struct Interpreter::Nesting {
+  explicit Nesting(Interpreter& owner) : interpreter(owner), ok(owner.enter()) {}
+  ~Nesting() { --interpreter.depth_; }
+  Interpreter& interpreter;
+  const bool ok;
+};
+
+// A new scope for as long as this object lives.
+struct Interpreter::ScopeGuard {
+  ScopeGuard(Interpreter& owner, std::shared_ptr<Scope> parent)
+      : interpreter(owner), outer(owner.scope_) {
+    owner.scope_ = std::make_shared<Scope>();
+    owner.scope_->parent = std::move(parent);
+  }
+  ~ScopeGuard() { interpreter.scope_ = std::move(outer); }
+  Interpreter& interpreter;
+  std::shared_ptr<Scope> outer;
+};
+
+bool Interpreter::enter() {
+  if (++depth_ <= kMaxNesting) return budget.spend(kNodeSteps);
+  budget.fail("the limit of " + std::to_string(kMaxNesting) + " nested evaluations was passed");
+  return false;
+}
+
+Interpreter::Interpreter(const Template& program, const TemplateLimits& limits, const std::tm& time)
+    : budget(limits), now(time), program_(program), variables_(program.names.size()) {
+  root_ = scope_ = std::make_shared<Scope>();
+  for (size_t i = 0; i < program.names.size(); ++i) {
+    const std::string& name = program.names[i];
+    if (name == "loop") loop_name_ = static_cast<int>(i);
+    if (name == "caller") caller_name_ = static_cast<int>(i);
+    if (name == "varargs") varargs_name_ = static_cast<int>(i);
+    if (name == "kwargs") kwargs_name_ = static_cast<int>(i);
+    if (const Builtin* global = find_global(name)) {
+      auto function = std::make_shared<FunctionObject>();
+      function->builtin = global;
+      variables_[i] = Value(Kind::kFunction, std::move(function));
+    }
+  }
+}
+
+Interpreter::~Interpreter() {
+  variables_.clear();
+  for (const auto& scope : captured_) scope->names.clear();
+  for (const auto& object : namespaces_) object->members.clear();
+}
+
+void Interpreter::set_variable(std::string_view name, Value value) {
+  for (size_t i = 0; i < program_.names.size(); ++i)
+    if (program_.names[i] == name) variables_[i] = std::move(value);
+}
+
+Str Interpreter::render() {
+  StrBuilder out;
+  out_ = &out;
+  run(program_.body);
+  out_ = nullptr;
+  return out.build();
+}
+
+// ---- Statements
+// ----------------------------------------------------------------------------------
+
+Interpreter::Flow Interpreter::run(const Body& body) {
+  for (const StmtPtr& stmt : body) {
+    const Flow flow = run(*stmt);
+    if (budget.failed() || flow != Flow::kNext) return flow;
+  }
+  return Flow::kNext;
+}
+
+Interpreter::Flow Interpreter::run(const Stmt& stmt) {
+  const Nesting nesting(*this);
+  if (!nesting.ok) return Flow::kNext;
+  line_ = stmt.line;
+  switch (stmt.kind) {
+    case StmtKind::kText:
+      print(stmt.text);
+      break;
+    case StmtKind::kPrint:
+      print(eval(*stmt.expr));
+      break;
+    case StmtKind::kIf:
+      return run_if(stmt);
+    case StmtKind::kFor:
+      return run_for(stmt);
+    case StmtKind::kSet:
+      assign(stmt.target, eval(*stmt.expr));
+      break;
+    case StmtKind::kSetBlock:
+      return run_set_block(stmt);
+    case StmtKind::kMacro: {
+      Target target;
+      target.name = stmt.name;
+      const std::string& name = program_.names[static_cast<size_t>(stmt.name)];
+      assign(target, make_macro(stmt, name));
+      break;
+    }
+    case StmtKind::kCallBlock:
+      run_call_block(stmt);
+      break;
+    case StmtKind::kFilter:
+      return run_filter_block(stmt);
+    case StmtKind::kScope:
+      return run_scope(stmt);
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
+  }
+  return Flow::kNext;
+}
+
+void Interpreter::print(const Value& value) {
+  if (budget.failed()) return;
+  append_str(budget, *out_, value);
+}
+
+Interpreter::Flow Interpreter::run_if(const Stmt& stmt) {
+  for (const auto& [condition, body] : stmt.branches) {
+    if (condition != nullptr && !truthy(eval(*condition))) {
+      if (budget.failed()) return Flow::kNext;
+      continue;
+    }
+    return budget.failed() ? Flow::kNext : run(body);
+  }
+  return Flow::kNext;
+}
+
+// A condition is a filter that runs as the loop goes, so that the body can change what it sees
+// (through a namespace). Only where `loop` must know what comes later it runs over all items first.
+Interpreter::Flow Interpreter::run_for(const Stmt& stmt) {
+  List items = iterate(budget, eval(*stmt.expr));
+  if (budget.failed()) return Flow::kNext;
+  const std::shared_ptr<Scope> outer = scope_;
+  const auto accepts = [&](const Value& item) {
+    assign(stmt.target, item);
+    return truthy(eval(*stmt.condition)) && !budget.failed();
+  };
+  if (stmt.condition != nullptr && stmt.needs_all_items) {
+    const ScopeGuard guard(*this, outer);
+    List accepted;
+    for (const Value& item : items) {
+      if (!budget.spend(kIterationSteps)) return Flow::kNext;
+      if (accepts(item)) accepted.push_back(item);
+    }
+    items = std::move(accepted);
+  }
+  if (budget.failed()) return Flow::kNext;
+
+  const bool filters_now = stmt.condition != nullptr && !stmt.needs_all_items;
+  auto loop = std::make_shared<LoopObject>();
+  for (const Value& item : items)
+    loop->value_depth = std::max(loop->value_depth, depth_of(item) + 1);
+  loop->lazy = filters_now;
+  const Value loop_value(Kind::kLoop, loop);
+  if (!filters_now) loop->items = std::move(items);
+  const List& source = filters_now ? items : loop->items;
+
+  int64_t count = 0;
+  bool broken = false;
+  {
+    const ScopeGuard guard(*this, outer);
+    for (size_t i = 0; i < source.size() && !broken; ++i) {
+      if (!budget.spend(kIterationSteps)) return Flow::kNext;
+      if (scope_.use_count() == 1) {
+        scope_->names.clear();
+      } else {  // a macro holds it
+        scope_ = std::make_shared<Scope>();
+        scope_->parent = outer;
+      }
+      if (filters_now ? !accepts(source[i]) : (assign(stmt.target, source[i]), false)) continue;
+      loop->index0 = count++;
+      if (loop_name_ >= 0) scope_->set(loop_name_, loop_value);
+      const Flow flow = run(stmt.body);
+      if (budget.failed()) return Flow::kNext;
+      if (flow == Flow::kBreak) broken = true;
+      if (filters_now) loop->previous = source[i];
+    }
+  }
+  return count == 0 ? run(stmt.else_body) : Flow::kNext;
+}
+
+Interpreter::Flow Interpreter::run_scope(const Stmt& stmt) {
+  std::vector<Value> values;  // seen from outside, as all of them are set at once
+  for (const auto& param : stmt.params) values.push_back(eval(*param.second));
+  const ScopeGuard guard(*this, scope_);
+  for (size_t i = 0; i < values.size(); ++i)
+    scope_->set(stmt.params[i].first, std::move(values[i]));
+  return budget.failed() ? Flow::kNext : run(stmt.body);
+}
+
+Interpreter::Flow Interpreter::capture(const Body& body, Str& text) {
+  StrBuilder inner;
+  StrBuilder* const outer = std::exchange(out_, &inner);
+  Flow flow = Flow::kNext;
+  {
+    const ScopeGuard guard(*this, scope_);
+    flow = run(body);
+  }
+  out_ = outer;
+  text = inner.build();
+  return flow;
+}
+
+Interpreter::Flow Interpreter::run_set_block(const Stmt& stmt) {
+  Str text;
+  const Flow flow = capture(stmt.body, text);
+  if (budget.failed() || flow != Flow::kNext) return flow;
+  const Value captured(text);
+  assign(stmt.target, stmt.expr == nullptr ? captured : eval_builtin(*stmt.expr, &captured));
+  return Flow::kNext;
+}
+
+Interpreter::Flow Interpreter::run_filter_block(const Stmt& stmt) {
+  Str text;
+  const Flow flow = capture(stmt.body, text);
+  if (budget.failed() || flow != Flow::kNext) return flow;
+  const Value captured(text);
+  print(eval_builtin(*stmt.expr, &captured));
+  return Flow::kNext;
+}
+
+void Interpreter::run_call_block(const Stmt& stmt) {
+  const Value callee = eval(*stmt.expr->args[0]);
+  CallArgs args = eval_args(*stmt.expr);
+  args.named.emplace_back("caller", make_macro(stmt, "caller"));
+  if (!budget.failed()) print(call(callee, std::move(args)));
+}
+
+void Interpreter::assign(const Target& target, const Value& value) {
+  if (budget.failed()) return;
+  if (!target.parts.empty()) {
+    const List items = iterate(budget, value);
+    if (budget.failed()) return;
+    if (items.size() != target.parts.size())
+      return budget.fail(
+          format("cannot unpack %zu values into %zu names", items.size(), target.parts.size()));
+    for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i]);
+    return;
+  }
+  if (target.attribute.empty()) {
+    if (scope_ == root_) {
+      variables_[static_cast<size_t>(target.name)] = value;
+    } else {
+      scope_->set(target.name, value);
+    }
+    return;
+  }
+  const Value object = lookup(target.name);
+  if (!object.is(Kind::kNamespace))
+    return budget.fail("cannot assign attribute '" + target.attribute + "' of a " +
+                       type_name(object) + ": only of a namespace");
+  for (auto& [name, old] : object.as<NamespaceObject>().members) {
+    if (name != target.attribute) continue;
+    old = value;
+    return;
+  }
+  object.as<NamespaceObject>().members.emplace_back(target.attribute, value);
+}
+
+// ---- Macros and calls
+// ----------------------------------------------------------------------------
+
+Value Interpreter::make_macro(const Stmt& stmt, std::string name) {
+  auto macro = std::make_shared<MacroObject>();
+  macro->stmt = &stmt;
+  macro->closure = scope_;
+  macro->name = std::move(name);
+  for (auto scope = scope_; scope != root_ && !scope->captured; scope = scope->parent) {
+    scope->captured = true;
+    captured_.push_back(scope);
+  }
+  return Value(Kind::kMacro, std::move(macro));
+}
+
+Value Interpreter::call_macro(const Value& callee, CallArgs& args) {
+  const auto& macro = callee.as<MacroObject>();
+  const Stmt& stmt = *macro.stmt;
+  if (macro_depth_ >= budget.limits.max_recursion) {
+    budget.fail("the limit of " + std::to_string(budget.limits.max_recursion) +
+                " nested macro calls was passed");
+    return {};
+  }
+  const auto fail = [&](const std::string& why) {
+    budget.fail("macro '" + macro.name + "' " + why);
+    return Value();
+  };
+  ++macro_depth_;
+  const int call_line = line_;
+  StrBuilder text;
+  StrBuilder* const outer = std::exchange(out_, &text);
+  {
+    const ScopeGuard guard(*this, macro.closure);
+    std::vector<bool> used(args.named.size());
+    for (size_t i = 0; i < stmt.params.size(); ++i) {
+      const int name = stmt.params[i].first;
+      const std::string& name_text = program_.names[static_cast<size_t>(name)];
+      std::optional<Value> value;
+      if (i < args.positional.size()) value = args.positional[i];
+      for (size_t k = 0; k < args.named.size(); ++k) {
+        if (args.named[k].first != name_text) continue;
+        if (value) fail("got two values for '" + name_text + "'");
+        value = args.named[k].second;
+        used[k] = true;
+      }
+      if (!value)
+        value = stmt.params[i].second != nullptr
+                    ? eval(*stmt.params[i].second)
+                    : Value::undefined("parameter '" + name_text + "' was not provided");
+      scope_->set(name, std::move(*value));
+    }
+    Value caller = Value::undefined("No caller defined");
+    auto kwargs = std::make_shared<Dict>();
+    for (size_t k = 0; k < args.named.size(); ++k) {
+      if (used[k]) continue;
+      auto& [name, value] = args.named[k];
+      if (name == "caller" && stmt.uses_caller) {
+        caller = value;
+      } else if (stmt.uses_kwargs) {
+        kwargs->set(budget, Value::string(name, true), value);
+      } else {
+        fail("takes no argument '" + name + "'");
+      }
+    }
+    if (args.positional.size() > stmt.params.size() && !stmt.uses_varargs)
+      fail(format("takes no more than %zu arguments", stmt.params.size()));
+    if (stmt.uses_caller) scope_->set(caller_name_, std::move(caller));
+    if (stmt.uses_kwargs) scope_->set(kwargs_name_, make_dict(budget, std::move(kwargs)));
+    if (stmt.uses_varargs) {
+      const size_t taken = std::min(stmt.params.size(), args.positional.size());
+      List rest(args.positional.begin() + static_cast<ptrdiff_t>(taken), args.positional.end());
+      scope_->set(varargs_name_, make_list(budget, std::move(rest), Kind::kTuple));
+    }
+    if (!budget.failed()) run(stmt.body);
+  }
+  out_ = outer;
+  --macro_depth_;
+  if (!budget.failed()) line_ = call_line;
+  return text.build();
+}
+
+Value Interpreter::call(const Value& callee, CallArgs args) {
+  if (budget.failed()) return {};
+  switch (callee.kind()) {
+    case Kind::kMacro:
+      return call_macro(callee, args);
+    case Kind::kMethod: {
+      const auto& method = callee.as<MethodObject>();
+      return apply(*method.builtin, method.self, args, "method");
+    }
+    case Kind::kFunction:
+      return apply(*callee.as<FunctionObject>().builtin, {}, args, "function");
+    case Kind::kUndefined:
+      budget.fail(undefined_why(callee));
+      return {};
+    default:
+      budget.fail(std::string("a ") + type_name(callee) + " cannot be called");
+      return {};
+  }
+}
+
+Value Interpreter::apply(const Builtin& builtin, const Value& self, const CallArgs& args,
+                         const char* what) {
+  if (!budget.spend(kNodeSteps)) return {};
+  const std::string_view params = builtin.params;
+  if (params == "*") return builtin.fn(*this, self, {}, args);
+  const auto fail = [&](const std::string& why) {
+    budget.fail(std::string(what) + " '" + builtin.name + "' " + why);
+    return Value();
+  };
+  Params bound;
+  size_t num_used = 0;
+  for (size_t begin = 0; begin < params.size();) {
+    const size_t end = std::min(params.find(',', begin), params.size());
+    const std::string_view name = params.substr(begin, end - begin);
+    std::optional<Value> value;
+    if (bound.size() < args.positional.size()) value = args.positional[bound.size()];
+    for (const auto& [given, named] : args.named) {
+      if (given != name) continue;
+      if (value) return fail("got two values for '" + given + "'");
+      value = named;
+      ++num_used;
+    }
+    bound.push_back(std::move(value));
+    begin = end + 1;
+  }
+  if (args.positional.size() > bound.size())
+    return fail(format("takes no more than %zu arguments", bound.size()));
+  if (num_used != args.named.size()) {
+    for (const auto& [given, value] : args.named)
+      if (("," + std::string(params) + ",").find("," + given + ",") == std::string::npos)
+        return fail("takes no argument '" + given + "'");
+  }
+  for (size_t i = 0; i < static_cast<size_t>(builtin.num_required); ++i)
+    if (!bound[i]) return fail(format("needs %d arguments", builtin.num_required));
+  return builtin.fn(*this, self, bound, args);
+}
+
+Value Interpreter::make_namespace() {
+  auto object = std::make_shared<NamespaceObject>();
+  namespaces_.push_back(object);
+  return Value(Kind::kNamespace, std::move(object));
+}
+
+// ---- Names and attributes
+// ------------------------------------------------------------------------
+
+Value Interpreter::lookup(int name) const {
+  for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get())
+    for (const auto& [present, value] : scope->names)
+      if (present == name) return value;
+  const auto index = static_cast<size_t>(name);
+  if (variables_[index]) return *variables_[index];
+  return Value::undefined("'" + program_.names[index] + "' is undefined");
+}
+
+Value Interpreter::loop_attribute(const Value& value, const std::string& name) {
+  const auto& loop = value.as<LoopObject>();
+  const auto size = static_cast<int64_t>(loop.items.size());
+  const int64_t i = loop.index0;
+  if (name == "index") return Value::integer(i + 1);
+  if (name == "index0") return Value::integer(i);
+  if (name == "first") return Value::boolean(i == 0);
+  if (name == "depth") return Value::integer(1);
+  if (name == "depth0") return Value::integer(0);
+  if (name == "previtem") {
+    if (i == 0) return Value::undefined("there is no previous item");
+    return loop.lazy ? loop.previous : loop.items[static_cast<size_t>(i - 1)];
+  }
+  if (name == "cycle") {
+    auto method = std::make_shared<MethodObject>();
+    method->self = value;
+    method->builtin = find_method(Kind::kLoop, "cycle");
+    return Value(Kind::kMethod, std::move(method));
+  }
+  if (loop.lazy) return Value::undefined("loop." + name + " is not known in this loop");
+  if (name == "last") return Value::boolean(i + 1 == size);
+  if (name == "length") return Value::integer(size);
+  if (name == "revindex") return Value::integer(size - i);
+  if (name == "revindex0") return Value::integer(size - i - 1);
+  if (name == "nextitem") {
+    if (i + 1 >= size) return Value::undefined("there is no next item");
+    return loop.items[static_cast<size_t>(i + 1)];
+  }
+  return Value::undefined("a loop has no attribute '" + name + "'");
+}
+
+Value Interpreter::attribute(const Value& object, const Str& name) {
+  switch (object.kind()) {
+    case Kind::kUndefined:
+      budget.fail(undefined_why(object));
+      return {};
+    case Kind::kLoop:
+      return loop_attribute(object, name.text());
+    case Kind::kNamespace:
+      for (const auto& [member, value] : object.as<NamespaceObject>().members)
+        if (member == name.text()) return value;
+      break;
+    case Kind::kMacro:
+      if (name.text() == "name") return Value::string(object.as<MacroObject>().name, true);
+      break;
+    default:
+      if (const Builtin* builtin = find_method(object.kind(), name.text())) {
+        auto method = std::make_shared<MethodObject>();
+        method->self = object;
+        method->builtin = builtin;
+        return Value(Kind::kMethod, std::move(method));
+      }
+      if (object.is_dict())
+        if (const Value* member = object.dict().find(name.text())) return *member;
+  }
+  return Value::undefined(std::string("'") + type_name(object) + " object' has no attribute '" +
+                          name.text().substr(0, 80) + "'");
+}
+
+Value Interpreter::item(const Value& object, const Value& key) {
+  if (object.is_undefined()) {
+    budget.fail(undefined_why(object));
+    return {};
+  }
+  if (object.is_dict()) {
+    if (const Value* member = object.dict().find(budget, key)) return *member;
+  } else if (const int64_t length = length_of(object); length >= 0 && key.is_integral()) {
+    int64_t i = key.as_int();
+    if (i < 0) i += length;
+    if (i >= 0 && i < length) {
+      if (object.is_sequence()) return object.items()[static_cast<size_t>(i)];
+      if (object.is(Kind::kRange)) return object.as<RangeObject>().at(i);
+      const Str str = object.as_str();
+      if (!str.is_ascii()) budget.spend_bytes(str.num_bytes());
+      const size_t at = str.offset_of(i);
+      return str.bytes(at, at + char_size(str.text(), at));
+    }
+    return Value::undefined(std::string(type_name(object)) + " index out of range");
+  }
+  if (key.is_string()) return attribute(object, key.as_str());
+  return Value::undefined(std::string("'") + type_name(object) + " object' has no such element");
+}
+
+bool Interpreter::contains(const Value& container, const Value& value) {
+  switch (container.kind()) {
+    case Kind::kString: {
+      if (!value.is_string()) {
+        budget.fail(std::string("'in <string>' needs a string, not ") + type_name(value));
+        return false;
+      }
+      budget.spend_bytes(container.text().size());
+      const std::string &text = container.text(), &part = value.text();
+      return part.empty() || memmem(text.data(), text.size(), part.data(), part.size()) != nullptr;
+    }
+    case Kind::kList:
+    case Kind::kTuple:
+      for (const Value& item : container.items())
+        if (equal(budget, item, value)) return true;
+      return false;
+    case Kind::kDict:
+      return container.dict().find(budget, value) != nullptr;
+    case Kind::kRange: {
+      const auto& range = container.as<RangeObject>();
+      if (!value.is_integral() || range.count == 0) return false;
+      if (std::abs(value.as_double()) > 1e16) return false;  // beyond every range
+      const int64_t distance = value.as_int() - range.start;
+      return distance % range.step == 0 && distance / range.step >= 0 &&
+             distance / range.step < range.count;
+    }
+    case Kind::kUndefined:
+      return false;
+    default:
+      budget.fail(std::string("a ") + type_name(container) + " cannot be searched with 'in'");
+      return false;
+  }
+}
+
+// ---- Expressions
+// ---------------------------------------------------------------------------------
+
+Value Interpreter::eval(const Expr& expr) {
+  const Nesting nesting(*this);
+  if (!nesting.ok) return {};
+  line_ = expr.line;
+  switch (expr.kind) {
+    case ExprKind::kConst:
+      return expr.value;
+    case ExprKind::kName:
+      return lookup(expr.name);
+    case ExprKind::kList:
+    case ExprKind::kTuple:
+    case ExprKind::kDict:
+      return eval_container(expr);
+    case ExprKind::kGetAttr:
+    case ExprKind::kGetItem:
+      return eval_subscript(expr);
+    case ExprKind::kSlice:
+      break;  // taken by kGetItem
+    case ExprKind::kCall:
+      return eval_call(expr);
+    case ExprKind::kFilter:
+    case ExprKind::kTest:
+      return eval_builtin(expr, nullptr);
+    case ExprKind::kCond:
+    case ExprKind::kAnd:
+    case ExprKind::kOr:
+    case ExprKind::kNot:
+      return eval_logic(expr);
+    case ExprKind::kNeg:
+    case ExprKind::kPos:
+      return eval_sign(expr);
+    case ExprKind::kBinary:
+      return eval_binary(expr);
+    case ExprKind::kConcat:
+      return eval_concat(expr);
+    case ExprKind::kCompare:
+      return eval_compare(expr);
+  }
+  INVAR_CHECK(false, "expression kind %d", static_cast<int>(expr.kind));
+  return {};
+}
+
+Value Interpreter::eval_container(const Expr& expr) {
+  if (expr.kind == ExprKind::kDict) {
+    auto dict = std::make_shared<Dict>();
+    for (size_t i = 0; i + 1 < expr.args.size(); i += 2) {
+      const Value key = eval(*expr.args[i]);
+      if (!dict->set(budget, key, eval(*expr.args[i + 1]))) return {};
+    }
+    return make_dict(budget, std::move(dict));
+  }
+  List items;
+  items.reserve(expr.args.size());
+  for (const ExprPtr& arg : expr.args) items.push_back(eval(*arg));
+  if (budget.failed()) return {};
+  return make_list(budget, std::move(items),
+                   expr.kind == ExprKind::kList ? Kind::kList : Kind::kTuple);
+}
+
+Value Interpreter::eval_subscript(const Expr& expr) {
+  const Value object = eval(*expr.args[0]);
+  if (budget.failed()) return {};
+  if (expr.kind == ExprKind::kGetAttr) {
+    line_ = expr.line;
+    return attribute(object, expr.text);
+  }
+  if (expr.args[1]->kind == ExprKind::kSlice) return slice(object, *expr.args[1]);
+  const Value key = eval(*expr.args[1]);
+  return budget.failed() ? Value() : item(object, key);
+}
+
+Value Interpreter::slice(const Value& object, const Expr& bounds) {
+  Value parts[3];
+  for (int i = 0; i < 3; ++i) parts[i] = bounds.args[i] ? eval(*bounds.args[i]) : Value::none();
+  if (budget.failed()) return {};
+  const int64_t length = length_of(object);
+  if (object.is_undefined()) {
+    budget.fail(undefined_why(object));
+    return {};
+  }
+  if (length < 0 || object.is_dict())
+    return Value::undefined(std::string("a ") + type_name(object) + " cannot be sliced");
+  for (const Value& part : parts) {
+    if (part.is_none() || part.is_integral()) continue;
+    // Jinja's subscripts turn Python's TypeError into undefined.
+    return Value::undefined("a slice needs integers");
+  }
+  const int64_t step = parts[2].is_none() ? 1 : parts[2].as_int();
+  if (step == 0 || step == INT64_MIN) {
+    budget.fail("the step of a slice must not be 0");
+    return {};
+  }
+  const auto bound = [&](const Value& part, int64_t missing) {
+    if (part.is_none()) return missing;
+    int64_t i = part.as_int();
+    if (i < 0) i = i < -length ? -1 : i + length;
+    if (step > 0) return std::clamp(i, int64_t{0}, length);
+    return std::clamp(i, int64_t{-1}, length - 1);
+  };
+  const int64_t begin = bound(parts[0], step > 0 ? 0 : length - 1);
+  const int64_t end = bound(parts[1], step > 0 ? length : -1);
+  const int64_t distance = step > 0 ? end - begin : begin - end;
+  const int64_t stride = step > 0 ? step : -step;
+  const int64_t count = distance > 0 ? (distance - 1) / stride + 1 : 0;
+  if (!budget.spend(count / 4)) return {};
+
+  if (object.is(Kind::kRange)) {
+    const auto& range = object.as<RangeObject>();
+    auto part = std::make_shared<RangeObject>();
+    part->start = range.start + begin * range.step;
+    part->step = count > 1 ? range.step * step : 1;
+    part->count = count;
+    return Value(Kind::kRange, std::move(part));
+  }
+  if (object.is_string()) {
+    const Str str = object.as_str();
+    if (!budget.spend_bytes(str.num_bytes())) return {};
+    if (step == 1) return str.bytes(str.offset_of(begin), str.offset_of(std::max(begin, end)));
+    std::vector<size_t> offsets;  // of each character
+    for (size_t at = 0; at < str.num_bytes(); at += char_size(str.text(), at))
+      offsets.push_back(at);
+    StrBuilder out;
+    for (int64_t k = 0, i = begin; k < count; ++k, i += step) {
+      const size_t at = offsets[static_cast<size_t>(i)];
+      out.append(str, at, at + char_size(str.text(), at));
+    }
+    return out.build();
+  }
+  List items;
+  items.reserve(static_cast<size_t>(count));
+  for (int64_t k = 0, i = begin; k < count; ++k, i += step)
+    items.push_back(object.items()[static_cast<size_t>(i)]);
+  return make_list(budget, std::move(items), object.kind());
+}
+
+CallArgs Interpreter::eval_args(const Expr& expr) {
+  CallArgs args;
+  for (size_t i = 1; i < expr.args.size(); ++i) args.positional.push_back(eval(*expr.args[i]));
+  for (const auto& [name, arg] : expr.named) args.named.emplace_back(name, eval(*arg));
+  return args;
+}
+
+Value Interpreter::eval_call(const Expr& expr) {
+  const Value callee = eval(*expr.args[0]);
+  if (budget.failed()) return {};
+  CallArgs args = eval_args(expr);
+  if (budget.failed()) return {};
+  line_ = expr.line;
+  return call(callee, std::move(args));
+}
+
+Value Interpreter::eval_builtin(const Expr& expr, const Value* input) {
+  const bool is_test = expr.kind == ExprKind::kTest;
+  Value self;
+  if (expr.args[0] == nullptr) {
+    INVAR_CHECK(input != nullptr, "a filter without input");
+    self = *input;
+  } else if (input != nullptr) {  // in a filter block: the chain's first filter is further in
+    self = eval_builtin(*expr.args[0], input);
+  } else {
+    self = eval(*expr.args[0]);
+  }
+  if (budget.failed()) return {};
+  const CallArgs args = eval_args(expr);
+  if (budget.failed()) return {};
+  line_ = expr.line;
+  return apply(*expr.builtin, self, args, is_test ? "test" : "filter");
+}
+
+Value Interpreter::eval_logic(const Expr& expr) {
+  Value first = eval(*expr.args[0]);
+  if (budget.failed()) return {};
+  const bool truth = truthy(first);
+  switch (expr.kind) {
+    case ExprKind::kNot:
+      return Value::boolean(!truth);
+    case ExprKind::kAnd:
+      return truth ? eval(*expr.args[1]) : first;
+    case ExprKind::kOr:
+      return truth ? first : eval(*expr.args[1]);
+    default:
+      break;
+  }
+  if (truth) return eval(*expr.args[1]);
+  if (expr.args[2] != nullptr) return eval(*expr.args[2]);
+  return Value::undefined("the conditional expression has no else");
+}
+
+Value Interpreter::eval_sign(const Expr& expr) {
+  const Value value = eval(*expr.args[0]);
+  if (budget.failed()) return {};
+  const bool negative = expr.kind == ExprKind::kNeg;
+  if (value.is(Kind::kFloat)) return negative ? Value::real(-value.as_double()) : value;
+  if (value.is_integral() && value.as_int() != INT64_MIN)
+    return Value::integer(negative ? -value.as_int() : value.as_int());
+  budget.fail(value.is_undefined() ? undefined_why(value)
+                                   : std::string("a ") + type_name(value) + " has no sign");
+  return {};
+}
+
+Value Interpreter::eval_binary(const Expr& expr) {
+  const Value left = eval(*expr.args[0]);
+  if (budget.failed()) return {};
+  const Value right = eval(*expr.args[1]);
+  if (budget.failed()) return {};
+  line_ = expr.line;
+  return arithmetic(*this, expr.op, left, right);
+}
+
+Value Interpreter::eval_concat(const Expr& expr) {
+  StrBuilder out;
+  for (const ExprPtr& arg : expr.args) {
+    const Value value = eval(*arg);
+    if (budget.failed()) return {};
+    append_str(budget, out, value);
+  }
+  return out.build();
+}
+
+bool Interpreter::compare_once(CompareOp op, const Value& a, const Value& b) {
+  switch (op) {
+    case CompareOp::kEq:
+      return equal(budget, a, b);
+    case CompareOp::kNe:
+      return !equal(budget, a, b);
+    case CompareOp::kLt:
+      return compare(budget, a, b, "<") == -1;
+    case CompareOp::kLe:
+      return compare(budget, a, b, "<=") <= 0;
+    case CompareOp::kGt:
+      return compare(budget, a, b, ">") == 1;
+    case CompareOp::kGe: {
+      const int order = compare(budget, a, b, ">=");
+      return order == 0 || order == 1;
+    }
+    case CompareOp::kIn:
+      return contains(b, a);
+    case CompareOp::kNotIn:
+      return !contains(b, a);
+  }
+  return false;
+}
+
+Value Interpreter::eval_compare(const Expr& expr) {
+  Value left = eval(*expr.args[0]);
+  for (size_t i = 0; i < expr.ops.size(); ++i) {
+    if (budget.failed()) return {};
+    Value right = eval(*expr.args[i + 1]);
+    if (budget.failed()) return {};
+    line_ = expr.line;
+    if (!compare_once(expr.ops[i], left, right)) return Value::boolean(false);
+    left = std::move(right);
+  }
+  return Value::boolean(true);
+}
+
+}  // namespace invar::jinja
