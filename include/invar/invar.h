@@ -22,13 +22,12 @@
 
 namespace invar {
 
-// ---- Opening a model
-// -----------------------------------------------------------------------------
+// ---- Opening a model ----------------------------------------------------------------------------
 
 struct EngineOptions {
-  std::string model;            // GGUF file, Hugging Face or MLX folder
+  std::string model = {};       // GGUF file, Hugging Face or MLX folder
   std::string backend = "cpu";  // "cpu" or "reference"
-  std::string cpu_isa;          // "", "portable", "avx2", "avx512"; "" takes the best there is
+  std::string cpu_isa = {};     // "", "portable", "avx2", "avx512"; "" takes the best there is
   int activation_bits = 8;      // cpu: 8 (arithmetic cpu-1) or 12 (cpu-1-a12)
   int num_threads = 0;          // 0: physical cores that this process may use
   int64_t context = 0;          // positions a sequence may have; 0: the model's full window
@@ -36,44 +35,44 @@ struct EngineOptions {
   int64_t kv_bytes = 0;         // memory for keys and values; 0: one full context, and no more than
                                 // half of the memory that is free
   int prefill_chunk = 512;      // rows a step spends on prompts; speed only
-  std::string chat_template_file;  // replaces the checkpoint's own template
+  std::string chat_template_file = {};  // replaces the checkpoint's own template
   // Called from the loading threads, bytes of weights read so far and in all.
-  std::function<void(uint64_t done, uint64_t total)> progress;
+  std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
 
-// ---- Asking
-// --------------------------------------------------------------------------------------
+// ---- Asking -------------------------------------------------------------------------------------
 
 struct SamplingParams {
-  float temperature = 0;                              // 0: greedy
-  int top_k = 0;                                      // 0: off
-  float top_p = 1;                                    // 1: off
-  float min_p = 0;                                    // 0: off
-  float repetition_penalty = 1;                       // over prompt and reply; 1: off
-  float presence_penalty = 0;                         // over the reply
-  float frequency_penalty = 0;                        // over the reply
-  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit
-  uint64_t seed = 0;  // noise is a function of (seed, position, token id)
+  float temperature = 0;         // 0: greedy
+  int top_k = 0;                 // 0: off
+  float top_p = 1;               // 1: off
+  float min_p = 0;               // 0: off
+  float repetition_penalty = 1;  // over prompt and reply; 1: off
+  float presence_penalty = 0;    // over the reply
+  float frequency_penalty = 0;   // over the reply
+  // Token id, added to its logit; -100: never drawn; 100: only ids so marked are drawn.
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
+  uint64_t seed = 0;  // noise is a function of (seed, position in the reply, token id)
 };
 
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant", "tool"
-  std::string content;
+  std::string role = {};  // "system", "user", "assistant", "tool"
+  std::string content = {};
 };
 
 // Exactly one of `messages`, `messages_json`, `prompt` and `prompt_ids` is set.
 struct GenerationRequest {
-  std::vector<ChatMessage> messages;
-  std::string messages_json;          // OpenAI-style array, for tool calls and content parts
-  std::string tools_json;             // OpenAI-style array, with messages or messages_json
-  std::string template_kwargs_json;   // object, extra template variables
-  std::optional<std::string> prompt;  // raw text, no chat template; BOS as the vocabulary asks
-  std::vector<int32_t> prompt_ids;
-  SamplingParams sampling;
-  int64_t max_tokens = -1;        // -1: up to the end of the context
-  std::vector<std::string> stop;  // at most 16, each 1 to 256 bytes; not part of the text
-  bool ignore_end = false;        // go on past end tokens (benchmarks)
-  int top_logprobs = -1;          // -1: none; 0: the chosen token's; up to 20 alternatives
+  std::vector<ChatMessage> messages = {};
+  std::string messages_json = {};          // OpenAI-style array, for tool calls and content parts
+  std::string tools_json = {};             // OpenAI-style array, with messages or messages_json
+  std::string template_kwargs_json = {};   // object, extra template variables
+  std::optional<std::string> prompt = {};  // raw text, no chat template; BOS as the vocabulary asks
+  std::vector<int32_t> prompt_ids = {};
+  SamplingParams sampling = {};
+  int64_t max_tokens = -1;             // -1: up to the end of the context
+  std::vector<std::string> stop = {};  // at most 16, each 1 to 256 bytes; not part of the text
+  bool ignore_end = false;             // go on past end tokens (benchmarks)
+  int top_logprobs = -1;               // -1: none; 0: the chosen token's; up to 20 alternatives
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -114,8 +113,7 @@ class TokenStream {
   virtual const GenerationResult& result() const = 0;
 };
 
-// ---- The engine
-// ----------------------------------------------------------------------------------
+// ---- The engine ---------------------------------------------------------------------------------
 
 struct ModelDescription {
   std::string path, family, quantization, tokenizer, chat_template_source;

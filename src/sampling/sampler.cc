@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/math.h"
 #include "sampling/random.h"
 
 namespace invar {
@@ -53,16 +54,19 @@ bool all_finite(std::span<const float> values) {
 
 // Sum of e^(values[i] - shift) with one fixed order of additions.
 double sum_exp(std::span<const float> values, float shift) {
+  constexpr size_t kBlock = 256;
   double lanes[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    float weights[kLanes];
-    for (size_t j = 0; j < kLanes; ++j) weights[j] = exp_nonpositive(values[i + j] - shift);
-    for (size_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(weights[j]);
+  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, values.size() - begin);
+    float weights[kBlock];
+    for (size_t j = 0; j < n; ++j) weights[j] = exp_nonpositive(values[begin + j] - shift);
+    std::fill(weights + n, weights + kBlock, 0.0f);
+    for (size_t j = 0; j < kBlock; j += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        lanes[lane] += static_cast<double>(weights[j + lane]);
   }
   double sum = 0;
   for (const double lane : lanes) sum += lane;
-  for (; i < values.size(); ++i) sum += static_cast<double>(exp_nonpositive(values[i] - shift));
   return sum;
 }
 
@@ -92,27 +96,47 @@ float bound_of_top(std::span<const float> scores, size_t k) {
   return std::bit_cast<float>((edge & 0x80000000u) != 0 ? edge & 0x7fffffffu : ~edge);
 }
 
-// Keeps the k first in the order of before().
+// Keeps the k first in the order of before(), ordered by id.
 void keep_top_k(std::vector<Candidate>& candidates, size_t k) {
   if (candidates.size() <= k) return;
   std::nth_element(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(k) - 1,
                    candidates.end(), before);
   candidates.resize(k);
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
 }
 
-// Keeps the shortest run of the sorted candidates whose weight reaches top_p of `total`.
+// Keeps the shortest run, in the order of before(), whose weight reaches top_p of `total` (< 0: the
+// candidates' own). Candidates come ordered by id. Only one narrow range of scores has to be
+// sorted: the one in which the run ends.
 void keep_top_p(std::vector<Candidate>& candidates, double top_p, double total) {
-  const auto later = [](const Candidate& a, const Candidate& b) { return before(b, a); };
-  std::make_heap(candidates.begin(), candidates.end(), later);
-  const double wanted = top_p * total;
-  double sum = 0;
-  auto end = candidates.end();
-  while (end != candidates.begin() && sum < wanted) {  // at least one, as wanted > 0
-    std::pop_heap(candidates.begin(), end, later);
-    --end;
-    sum += static_cast<double>(exp_nonpositive(end->score));
+  constexpr int kBuckets = 4096;
+  const auto bucket_of = [](float score) {  // 128 a unit; all below -32 share the last
+    return score > -32.0f ? static_cast<int>(score * -128.0f) : kBuckets - 1;
+  };
+  double weights[kBuckets] = {};
+  for (const Candidate& c : candidates)
+    weights[bucket_of(c.score)] += static_cast<double>(exp_nonpositive(c.score));
+  if (total < 0) {
+    total = 0;
+    for (const double weight : weights) total += weight;
   }
-  candidates.erase(candidates.begin(), end);
+  const double wanted = top_p * total;
+  int last = 0;
+  double sum = 0;
+  while (last < kBuckets - 1 && sum + weights[last] < wanted) sum += weights[last++];
+
+  const auto in_last =
+      std::partition(candidates.begin(), candidates.end(),
+                     [&](const Candidate& c) { return bucket_of(c.score) < last; });
+  candidates.erase(std::remove_if(in_last, candidates.end(),
+                                  [&](const Candidate& c) { return bucket_of(c.score) > last; }),
+                   candidates.end());
+  std::sort(in_last, candidates.end(), before);
+  auto end = in_last;
+  while (end != candidates.end() && (sum < wanted || end == candidates.begin()))
+    sum += static_cast<double>(exp_nonpositive((end++)->score));
+  candidates.erase(end, candidates.end());
 }
 
 // Gumbel-max over a stream of (score, id). -log(1 - w) >= w, so the noise -log(-log(1 - w)) is at
@@ -127,7 +151,7 @@ class Race {
     const int zeros = std::countl_zero(bits | 0x800u);
     if (score + static_cast<float>(zeros + 1) * 0.6931473f < bound_) return;
     const double w = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;  // in (0, 1), exact
-    const double value = static_cast<double>(score) - exact_log(-exact_log(1.0 - w));
+    const double value = static_cast<double>(score) - log_f64(-log_f64(1.0 - w));
     if (value > best_ || (value == best_ && id < id_)) {
       best_ = value;
       id_ = id;
@@ -216,29 +240,21 @@ void Sampler::cut(SamplerScratch& scratch, size_t top_k) const {
   candidates.clear();
   float bound = -std::numeric_limits<float>::max();  // leaves out what is banned
   if (params_.min_p > 0)
-    bound = std::max(bound, static_cast<float>(exact_log(static_cast<double>(params_.min_p))));
+    bound = std::max(bound, static_cast<float>(log_f64(static_cast<double>(params_.min_p))));
   if (top_k < scores.size()) bound = std::max(bound, bound_of_top(scores, top_k));
   const bool all = bound == -std::numeric_limits<float>::max();
-  double total = 0;
+  double total = -1;
   if (all) {  // only top_p: most of the vocabulary is too light to be in the set
     total = sum_exp(scores, 0);
     // Ids lighter than (1 - p) total / n weigh less than (1 - p) total together, so the set lies
     // above; half of it as slack for rounding.
     const double lightest =
         0.5 * (1 - static_cast<double>(params_.top_p)) * total / static_cast<double>(scores.size());
-    if (lightest > 1e-37) bound = static_cast<float>(exact_log(lightest));
+    if (lightest > 1e-37) bound = static_cast<float>(log_f64(lightest));
   }
   gather_from(scores, bound, candidates);
   keep_top_k(candidates, top_k);
-  if (params_.top_p < 1) {
-    if (!all) {
-      // In the order of ids, so that the sum does not depend on how the candidates were selected.
-      std::sort(candidates.begin(), candidates.end(),
-                [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-      for (const Candidate& c : candidates) total += static_cast<double>(exp_nonpositive(c.score));
-    }
-    keep_top_p(candidates, static_cast<double>(params_.top_p), total);
-  }
+  if (params_.top_p < 1) keep_top_p(candidates, static_cast<double>(params_.top_p), total);
 }
 
 Result<int32_t> Sampler::draw(std::span<const float> logits, uint64_t position,
@@ -265,7 +281,7 @@ Result<int32_t> Sampler::draw(std::span<const float> logits, uint64_t position,
 RowLogprobs row_logprobs(std::span<const float> logits, int32_t chosen, int num_top) {
   INVAR_CHECK(chosen >= 0 && static_cast<size_t>(chosen) < logits.size(), "id %d", chosen);
   const float max = largest(logits);
-  const double log_sum = exact_log(sum_exp(logits, max));
+  const double log_sum = log_f64(sum_exp(logits, max));
   const auto logprob = [&](float logit) {
     return static_cast<float>(static_cast<double>(logit - max) - log_sum);
   };

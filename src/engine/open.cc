@@ -1,0 +1,147 @@
+// Engine::open: from a path to the parts that make_engine() joins. What can be known without
+// reading the weights is checked first, so that a wrong file, flag or size fails within two
+// seconds.
+#include "engine/open.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/engine_parts.h"
+#include "engine/memory_plan.h"
+#include "sampling/sampler.h"
+#include "tokenizer/chat_template.h"
+#include "weights/checkpoint.h"
+
+namespace invar {
+namespace {
+
+constexpr size_t kMaxTemplateBytes = 1 << 20;
+
+Result<void> check_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return invalid_argument("%s must be between %ld and %ld, got %ld", name, long{low}, long{high},
+                          long{value});
+}
+
+Result<void> check_options(const EngineOptions& options) {
+  if (options.model.empty()) return invalid_argument("no model was given");
+  INVAR_TRY_VOID(check_range("num_threads", options.num_threads, 0, 1024));
+  INVAR_TRY_VOID(check_range("context", options.context, 0, int64_t{1} << 24));
+  INVAR_TRY_VOID(check_range("max_sequences", options.max_sequences, 1, 1024));
+  INVAR_TRY_VOID(check_range("kv_bytes", options.kv_bytes, 0, int64_t{1} << 50));
+  INVAR_TRY_VOID(check_range("prefill_chunk", options.prefill_chunk, 1, 65536));
+  return {};
+}
+
+Result<void> choose_template(const EngineOptions& options, const Checkpoint& checkpoint,
+                             EngineParts& parts) {
+  parts.chat_templates = checkpoint.chat_templates;
+  parts.description.chat_template_source = checkpoint.chat_template_source;
+  if (options.chat_template_file.empty()) return {};
+  auto text = read_file(options.chat_template_file, kMaxTemplateBytes);
+  if (!text) return with_context("chat_template_file", text.error());
+  // A template that somebody asked for must work; the checkpoint's own may be of no interest.
+  if (const auto parsed = ChatTemplate::parse(*text); !parsed)
+    return with_context(options.chat_template_file, parsed.error());
+  parts.chat_templates = {{"default", *std::move(text)}};
+  parts.description.chat_template_source = options.chat_template_file;
+  return {};
+}
+
+void describe_parts(const Checkpoint& checkpoint, const ModelInfo& model, const MemoryPlan& memory,
+                    uint64_t page_bytes, EngineParts& parts) {
+  ModelDescription& d = parts.description;
+  d.path = checkpoint.path;
+  d.family = model.family;
+  d.quantization = model.quantization;
+  d.tokenizer = parts.tokenizer->model_name();
+  const BackendInfo& backend = parts.backend->info();
+  d.backend = backend.name;
+  d.isa = backend.isa;
+  d.isa_why = backend.why;
+  d.arithmetic_id = backend.arithmetic_id;
+  d.num_threads = backend.num_threads;
+  d.model_sha = checkpoint.fingerprint.substr(0, 8);
+  d.num_layers = model.num_layers;
+  d.hidden_size = model.hidden_size;
+  d.vocab_size = model.vocab_size;
+  d.num_parameters = model.num_parameters;
+  d.max_position_embeddings = model.max_position_embeddings;
+  d.context = memory.context;
+  d.file_bytes = checkpoint.total_file_bytes;
+  d.weight_bytes = model.packed_bytes;
+  d.kv_bytes = memory.kv_bytes;
+  d.kv_bytes_per_position = page_bytes / kPagePositions;
+  d.streamed_bytes_per_token = model.streamed_bytes_per_token;
+}
+
+}  // namespace
+
+SamplingParams default_sampling(const Json& generation_config, int32_t vocab_size) {
+  SamplingParams params;
+  const auto number = [&](const char* key, float& value) {
+    const Json* found = generation_config.find(key);
+    if (found != nullptr && found->is_number()) value = static_cast<float>(found->as_double());
+  };
+  number("temperature", params.temperature);
+  number("top_p", params.top_p);
+  number("min_p", params.min_p);
+  number("repetition_penalty", params.repetition_penalty);
+  float top_k = 0;
+  number("top_k", top_k);
+  params.top_k = top_k >= 0 && top_k < 1e9f ? static_cast<int>(top_k) : 0;
+  const Json* do_sample = generation_config.find("do_sample");
+  if (do_sample != nullptr && do_sample->is_bool()) {
+    if (!do_sample->as_bool())
+      params.temperature = 0;
+    else if (generation_config.find("temperature") == nullptr)
+      params.temperature = 1;
+  }
+  if (const auto checked = check_sampling_params(params, vocab_size); !checked) {
+    log(LogLevel::kWarning, "generation_config is ignored: %s", checked.error().message.c_str());
+    return {};
+  }
+  return params;
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
+  INVAR_TRY_VOID(check_options(options));
+  EngineParts parts;
+  BackendOptions backend_options;
+  backend_options.num_threads = options.num_threads;
+  backend_options.isa = options.cpu_isa;
+  backend_options.activation_bits = options.activation_bits;
+  INVAR_TRY(parts.backend, make_backend(options.backend, backend_options));
+
+  INVAR_TRY(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(options.model));
+  INVAR_TRY(const ModelInfo info, describe_model(*checkpoint));
+  MemoryQuestion question;
+  question.max_positions = info.max_position_embeddings;
+  question.context = options.context;
+  question.kv_bytes = options.kv_bytes;
+  question.page_bytes = parts.backend->kv_page_bytes(info.kv_layers);
+  question.weight_bytes = info.packed_bytes;
+  question.free_bytes = free_memory().bytes;
+  question.max_sequences = options.max_sequences;
+  const Result<MemoryPlan> memory = plan_memory(question);
+  if (!memory) return with_context(options.model, memory.error());
+  INVAR_TRY(parts.tokenizer, Tokenizer::from_checkpoint(*checkpoint));
+  INVAR_TRY_VOID(choose_template(options, *checkpoint, parts));
+
+  ProgressFn progress;
+  if (options.progress)
+    progress = [&](const LoadProgress& p) { options.progress(p.bytes_done, p.bytes_total); };
+  INVAR_TRY(parts.model, load_model(*checkpoint, *parts.backend, progress));
+
+  parts.context = memory->context;
+  parts.num_pages = memory->num_pages;
+  parts.max_sequences = options.max_sequences;
+  parts.prefill_chunk = options.prefill_chunk;
+  describe_parts(*checkpoint, parts.model->info(), *memory, question.page_bytes, parts);
+  parts.description.default_sampling =
+      default_sampling(checkpoint->generation_config, info.vocab_size);
+  return make_engine(std::move(parts));
+}
+
+}  // namespace invar
