@@ -126,7 +126,8 @@ Result<void> check_not_foreign(const std::string& path, std::span<const uint8_t>
     return corrupt(
         "%s: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder",
         path.c_str());
-  const bool pickle = text.size() > 2 && text[2] != 0 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5;
+  const bool pickle =
+      text.size() > 2 && text[2] != 0 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5;
   if ((text.starts_with("PK\x03\x04") || pickle) && !path.ends_with(".safetensors"))
     return unsupported(
         "%s: is a pickle or zip checkpoint, which can run code and is never loaded; "
@@ -179,8 +180,12 @@ std::string weight_fingerprint(const std::vector<WeightFile>& files, const std::
       hash.update(data);
       continue;
     }
-    const size_t step = (data.size() - kSampleBytes) / (kNumSamples - 1);
-    for (size_t i = 0; i < kNumSamples; ++i) hash.update(data.subspan(i * step, kSampleBytes));
+    const size_t span = data.size() - kSampleBytes;  // the last sample ends with the file
+    for (size_t i = 0; i < kNumSamples; ++i) {
+      const size_t begin =
+          span / (kNumSamples - 1) * i + span % (kNumSamples - 1) * i / (kNumSamples - 1);
+      hash.update(data.subspan(begin, kSampleBytes));
+    }
   }
   return hash.hex_digest();
 }

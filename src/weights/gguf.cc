@@ -2,8 +2,8 @@
 #include <cctype>
 #include <cstdio>
 
-#include "base/log.h"
 #include "weights/gguf_parse.h"
+#include "weights/quoted.h"
 #include "weights/readers.h"
 
 namespace invar {
@@ -54,12 +54,12 @@ class GgufCheckpoint : public Checkpoint {
     const std::string name = base_name(file.path());
     for (const GgufTensor& tensor : parsed.tensors) {
       if (!index_.emplace(tensor.name, tensors_.size()).second)
-        return corrupt("%s: tensor '%s' also stands in another part", file.path().c_str(),
-                       escape_control(tensor.name).c_str());
+        return corrupt("%s: tensor %s also stands in another part", file.path().c_str(),
+                       quoted(tensor.name).c_str());
       TensorInfo info;
       info.name = tensor.name;
       info.shape = tensor.shape;
-      info.matrix.name = format("%s: '%s'", name.c_str(), escape_control(tensor.name).c_str());
+      info.matrix.name = format("%s: %s", name.c_str(), quoted(tensor.name).c_str());
       info.matrix.format = tensor.format;
       info.matrix.num_cols = tensor.shape.back();
       info.matrix.num_rows = 1;

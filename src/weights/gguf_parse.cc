@@ -9,9 +9,9 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "base/log.h"
 #include "weights/byte_reader.h"
 #include "weights/checked.h"
+#include "weights/quoted.h"
 
 namespace invar {
 namespace {
@@ -115,7 +115,6 @@ constexpr TensorType kTensorTypes[] = {
 };
 
 unsigned long long ull(uint64_t value) { return value; }
-std::string quoted(std::string_view text) { return format("'%s'", escape_control(text).c_str()); }
 
 class Parser {
  public:

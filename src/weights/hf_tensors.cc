@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "weights/quoted.h"
 
 namespace invar {
 namespace {
@@ -20,7 +21,7 @@ struct Quantization {
 };
 
 std::string label(const StoredTensor& tensor) {
-  return format("%s: '%s'", tensor.file.c_str(), escape_control(tensor.name).c_str());
+  return format("%s: %s", tensor.file.c_str(), quoted(tensor.name).c_str());
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -82,14 +83,14 @@ Result<Quantization> configured(const Json& config, const std::string& module) {
   const Json* own = settings->find(module);
   const Json& from = own != nullptr && own->is_object() ? *own : *settings;
   const std::string key = format("config.json: key 'quantization'%s%s", &from == own ? " of " : "",
-                                 &from == own ? escape_control(module).c_str() : "");
+                                 &from == own ? quoted(module).c_str() : "");
   auto mode = from.optional<std::string>("mode", "affine");
   if (!mode) return with_context(key, mode.error());
   if (*mode != "affine")
     return unsupported(
-        "%s: mode '%s' is not supported, expected 'affine'; take an affine "
+        "%s: mode %s is not supported, expected 'affine'; take an affine "
         "conversion of the model",
-        key.c_str(), escape_control(*mode).c_str());
+        key.c_str(), quoted(*mode).c_str());
   auto bits = from.optional<int>("bits", 4);
   if (!bits) return with_context(key, bits.error());
   auto group_size = from.optional<int>("group_size", 64);
@@ -161,10 +162,10 @@ Result<TensorInfo> mlx_module(const StoredTensor& weight, const std::string& mod
   if (!q)
     return corrupt(
         "%s: %lld words and %lld groups a row do not fit the configured %d bits in groups "
-        "of %d, nor another pair alone; set 'bits' and 'group_size' of '%s' in "
+        "of %d, nor another pair alone; set 'bits' and 'group_size' of %s in "
         "config.json's 'quantization'",
         label(weight).c_str(), static_cast<long long>(w.back()), static_cast<long long>(s.back()),
-        wanted.bits, wanted.group_size, escape_control(module).c_str());
+        wanted.bits, wanted.group_size, quoted(module).c_str());
   TensorInfo info;
   info.shape = w;
   info.shape.back() = s.back() * q->group_size;
@@ -216,7 +217,7 @@ Result<std::vector<TensorInfo>> fold_tensors(const std::vector<StoredTensor>& st
           label(tensor).c_str(), tensor.dtype.c_str(), layout);
     } else {
       log(LogLevel::kDebug, "weights tensor=%s dtype=%s skipped=no_weight",
-          escape_control(tensor.name).c_str(), tensor.dtype.c_str());
+          quoted(tensor.name).c_str(), tensor.dtype.c_str());
       continue;
     }
     info.name = tensor.name;

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "weights/hf_tensors.h"
+#include "weights/quoted.h"
 #include "weights/readers.h"
 #include "weights/safetensors_header.h"
 
@@ -174,8 +175,8 @@ class SafetensorsCheckpoint : public Checkpoint {
       for (SafetensorsTensor& tensor : header->tensors) {
         const auto [other, is_new] = file_of.emplace(tensor.name, file_path);
         if (!is_new)
-          return corrupt("%s: tensor '%s' also stands in %s", file_path.c_str(),
-                         escape_control(tensor.name).c_str(), other->second.c_str());
+          return corrupt("%s: tensor %s also stands in %s", file_path.c_str(),
+                         quoted(tensor.name).c_str(), other->second.c_str());
         stored.push_back({std::move(tensor.name), std::move(tensor.dtype), std::move(tensor.shape),
                           file.bytes().data() + tensor.begin, base_name(file_path)});
       }
@@ -186,7 +187,7 @@ class SafetensorsCheckpoint : public Checkpoint {
       if (file_of.contains(name)) continue;
       if (num_missing++ == 0)
         log(LogLevel::kWarning, "weights index=%s tensor=%s listed_but_in_no_file=true",
-            index_name.c_str(), escape_control(name).c_str());
+            index_name.c_str(), quoted(name).c_str());
     }
     if (!weight_index.files.empty() &&
         stored.size() + num_missing > weight_index.tensor_names.size())

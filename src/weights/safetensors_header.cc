@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <unordered_set>
 
 #include "base/json.h"
-#include "base/log.h"
 #include "weights/checked.h"
+#include "weights/quoted.h"
 
 namespace invar {
 namespace {
@@ -14,7 +15,9 @@ namespace {
 constexpr uint64_t kMaxHeaderBytes = 32ull << 20;
 constexpr uint64_t kMaxTensors = 262'144;
 constexpr size_t kMaxDims = 8;
-constexpr JsonLimits kHeaderLimits = {.max_depth = 8, .max_nodes = 2'500'000};
+constexpr uint64_t kMaxEntryBytes = 4096;  // one tensor's object
+constexpr JsonLimits kEntryLimits = {.max_depth = 8, .max_nodes = 64};
+constexpr JsonLimits kMetadataLimits = {.max_depth = 8, .max_nodes = 100'000};
 constexpr JsonLimits kIndexLimits = {.max_depth = 8, .max_nodes = 600'000};
 
 struct DtypeBits {
@@ -45,8 +48,7 @@ Result<SafetensorsTensor> tensor_entry(const std::string& name, const Json& entr
   const auto* dtype = std::ranges::find_if(
       kDtypes, [&](const DtypeBits& known) { return tensor.dtype == known.name; });
   if (dtype == std::end(kDtypes))
-    return unsupported("has the unknown dtype '%s'",
-                       escape_control(tensor.dtype).substr(0, 40).c_str());
+    return unsupported("has the unknown dtype %s", quoted(tensor.dtype).c_str());
 
   const Json* shape = entry.find("shape");
   if (shape == nullptr || !shape->is_array() || shape->items().size() > kMaxDims)
@@ -74,9 +76,83 @@ Result<SafetensorsTensor> tensor_entry(const std::string& name, const Json& entr
   return tensor;
 }
 
-std::string quoted(std::string_view text) {
-  return format("'%s'", escape_control(text).substr(0, 200).c_str());
-}
+// Cuts the header's object into its members without building a tree of it: 262,144 tensors would
+// make one of hundreds of MB. Only finds where each name and value ends; their JSON is checked
+// afterwards.
+class MemberScanner {
+ public:
+  explicit MemberScanner(std::string_view text) : text_(text) {}
+
+  // False after the last member.
+  Result<bool> next(std::string_view& name, std::string_view& value) {
+    if (num_members_ == 0) {
+      if (!take('{')) return corrupt("the safetensors header is no JSON object");
+      if (take('}')) return at_end();
+    } else if (!take(',')) {
+      if (!take('}')) return damaged("',' or '}'");
+      return at_end();
+    }
+    ++num_members_;
+    skip_space();
+    const size_t name_begin = at_;
+    if (!skip_string()) return damaged("a tensor's name");
+    name = text_.substr(name_begin, at_ - name_begin);
+    if (!take(':')) return damaged("':'");
+    skip_space();
+    const size_t value_begin = at_;
+    if (!skip_object()) return damaged("an object");
+    value = text_.substr(value_begin, at_ - value_begin);
+    return true;
+  }
+
+ private:
+  void skip_space() { at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size()); }
+  bool take(char c) {
+    skip_space();
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  Result<bool> at_end() {
+    skip_space();
+    if (at_ != text_.size()) return damaged("spaces only");
+    return false;
+  }
+  bool skip_string() {
+    if (at_ == text_.size() || text_[at_] != '"') return false;
+    for (++at_; at_ < text_.size(); ++at_) {
+      if (text_[at_] == '"') {
+        ++at_;
+        return true;
+      }
+      if (text_[at_] == '\\') ++at_;
+    }
+    at_ = text_.size();
+    return false;
+  }
+  bool skip_object() {
+    if (at_ == text_.size() || text_[at_] != '{') return false;
+    size_t depth = 0;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '"') {
+        if (!skip_string()) return false;
+        continue;
+      }
+      ++at_;
+      if (c == '{' || c == '[') ++depth;
+      if ((c == '}' || c == ']') && --depth == 0) return true;
+    }
+    return false;
+  }
+  Error damaged(const char* expected) const {
+    return corrupt("the safetensors header is damaged at byte %zu: expected %s", 8 + at_, expected);
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  size_t num_members_ = 0;
+};
 
 }  // namespace
 
@@ -94,25 +170,28 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const uint8_t> byte
   if (header_bytes > kMaxHeaderBytes)
     return corrupt("the safetensors header has %llu bytes, expected at most %llu",
                    ull(header_bytes), ull(kMaxHeaderBytes));
-  auto parsed =
-      Json::parse({reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes}, kHeaderLimits);
-  if (!parsed) return with_context("the safetensors header", parsed.error());
-  if (!parsed->is_object())
-    return corrupt("the safetensors header is %s, expected an object", parsed->kind_name());
-  if (parsed->members().size() > kMaxTensors + 1)
-    return corrupt("has %zu tensors, expected at most %llu", parsed->members().size(),
-                   ull(kMaxTensors));
-
   SafetensorsHeader header;
   header.data_begin = 8 + header_bytes;
-  header.tensors.reserve(parsed->members().size());
-  for (const auto& [name, entry] : parsed->members()) {
-    if (name == "__metadata__") continue;
-    if (!entry.is_object())
-      return corrupt("tensor %s is %s, expected an object", quoted(name).c_str(),
-                     entry.kind_name());
-    auto tensor = tensor_entry(name, entry);
-    if (!tensor) return with_context(format("tensor %s", quoted(name).c_str()), tensor.error());
+  MemberScanner members({reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes});
+  std::unordered_set<std::string> names;
+  for (std::string_view name_text, value_text;;) {
+    INVAR_TRY(const bool more, members.next(name_text, value_text));
+    if (!more) break;
+    const auto name = Json::parse(name_text, kEntryLimits);
+    if (!name) return with_context("a tensor's name", name.error());
+    const std::string where = format("tensor %s", quoted(name->as_string()).c_str());
+    if (!names.insert(name->as_string()).second) return corrupt("%s stands twice", where.c_str());
+    const bool is_metadata = name->as_string() == "__metadata__";
+    if (!is_metadata && value_text.size() > kMaxEntryBytes)
+      return corrupt("%s has an entry of %zu bytes, expected at most %llu", where.c_str(),
+                     value_text.size(), ull(kMaxEntryBytes));
+    const auto entry = Json::parse(value_text, is_metadata ? kMetadataLimits : kEntryLimits);
+    if (!entry) return with_context(where, entry.error());
+    if (is_metadata) continue;
+    if (header.tensors.size() == kMaxTensors)
+      return corrupt("has more than %llu tensors", ull(kMaxTensors));
+    auto tensor = tensor_entry(name->as_string(), *entry);
+    if (!tensor) return with_context(where, tensor.error());
     header.tensors.push_back(std::move(*tensor));
   }
 
