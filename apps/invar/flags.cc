@@ -72,20 +72,18 @@ void FlagSet::texts(const std::string& flag, const std::string& value,
   if (check) option->check(CLI::Validator([check](std::string& text) { return check(text); }, ""));
 }
 
-void FlagSet::choice(const std::string& flag, const std::string& value,
-                     std::vector<std::string> words, std::string& target, const std::string& help,
+void FlagSet::choice(const std::string& flag, const std::vector<std::string>& words,
+                     std::string& target, const std::string& help,
                      const std::string& shown_default) {
-  const auto check = [words = std::move(words)](std::string& text) -> std::string {
+  const auto check = [words](std::string& text) -> std::string {
     if (std::find(words.begin(), words.end(), text) != words.end()) return {};
-    std::string list;
-    for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
     const std::string guess = nearest(text, words);
-    return "'" + text + "' is none of " + list +
+    return "'" + text + "' is none of " + CLI::detail::join(words, ", ") +
            (guess.empty() ? "" : "; did you mean " + guess + "?");
   };
   app_.add_option(flag, target, help)
       ->check(CLI::Validator(check, ""))
-      ->type_name(value)
+      ->type_name(CLI::detail::join(words, "|"))
       ->default_str(shown_default)
       ->group(group_);
 }

@@ -36,8 +36,9 @@ class FlagSet {
   void texts(const std::string& flag, const std::string& value, std::vector<std::string>& target,
              const std::string& help,
              const std::function<std::string(const std::string&)>& check = {});
-  void choice(const std::string& flag, const std::string& value, std::vector<std::string> words,
-              std::string& target, const std::string& help, const std::string& shown_default = "");
+  // Help and completion show the words themselves: "cpu|reference".
+  void choice(const std::string& flag, const std::vector<std::string>& words, std::string& target,
+              const std::string& help, const std::string& shown_default = "");
 
   // Whole numbers and numbers in [low, high]; the error names both.
   struct Range {
@@ -58,6 +59,8 @@ class FlagSet {
 
   // Below all flags in --help.
   void footer(const std::string& text);
+
+  CLI::App& app() { return app_; }  // for completion, which walks all commands
 
  private:
   CLI::App& app_;

@@ -108,7 +108,11 @@ int run_command_line(int argc, char** argv) {
     return kExitOk;
   } catch (const CLI::ParseError& error) {
     find_chosen();
-    return fail(chosen == nullptr ? "" : chosen->get_name(), error.what(), kExitUsage);
+    std::string message = error.what();
+    // "--threads: 1 required N missing"
+    if (error.get_name() == "ArgumentMismatch")
+      message = message.substr(0, message.find(':')) + " needs a value, or is given twice";
+    return fail(chosen == nullptr ? "" : chosen->get_name(), message, kExitUsage);
   }
   find_chosen();
   if (chosen == nullptr) {

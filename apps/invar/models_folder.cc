@@ -133,7 +133,9 @@ Result<std::string> resolve_model(const std::string& model) {
       file_exists(folder + "/" + model + ".gguf.part"))
     return not_found("'%s' is not completely downloaded; run the same `invar pull` again",
                      model.c_str());
-  const std::string guess = nearest(model, names);
+  std::string guess = nearest(model, names);
+  for (const std::string& name : names)
+    if (guess.empty() && name.find(model) != std::string::npos) guess = name;
   if (!guess.empty())
     return not_found("no model '%s' in %s; did you mean '%s'?", model.c_str(), folder.c_str(),
                      guess.c_str());

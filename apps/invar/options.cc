@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "exit_codes.h"
 #include "models_folder.h"
 #include "progress.h"
 #include "terminal.h"
@@ -35,12 +36,12 @@ void add_model(FlagSet& flags, std::string& model) {
 
 void EngineFlags::add_backend(FlagSet& flags) {
   flags.group("Where it runs");
-  flags.choice("--backend", "NAME", {"cpu", "reference"}, backend,
-               "cpu, or reference: scalar and slow, the yardstick.", "cpu");
-  flags.choice("--cpu-isa", "NAME", {"portable", "avx2", "avx512"}, cpu_isa,
-               "portable, avx2 or avx512: same bits on each. Default: the best this CPU has.");
-  flags.choice("--activations", "BITS", {"8", "12"}, activation_bits,
-               "Bits of activations that meet quantized weights: 8, or 12 (slower, closer).", "8");
+  flags.choice("--backend", {"cpu", "reference"}, backend,
+               "reference is scalar and slow, the yardstick.", "cpu");
+  flags.choice("--cpu-isa", {"portable", "avx2", "avx512"}, cpu_isa,
+               "Same bits on each. Default: the best that this CPU has.");
+  flags.choice("--activations", {"8", "12"}, activation_bits,
+               "Bits of activations that meet quantized weights; 12 is slower and closer.", "8");
   flags.whole("--threads", "N", {1, 1024}, num_threads,
               "Threads, 1 to 1024; changes speed only. Default: the physical cores we may use.");
 }
@@ -130,7 +131,12 @@ std::unique_ptr<Engine> open_engine(std::string_view command, const std::string&
   Result<std::unique_ptr<Engine>> engine = Engine::open(options);
   progress.clear();
   if (!engine) {
-    code = fail(command, engine.error());
+    // What does not name the model's file is about a flag.
+    const Error& error = engine.error();
+    const bool flag =
+        error.code == ErrorCode::kInvalidArgument &&
+        (!error.message.starts_with(*path) || error.message.starts_with(*path + ": context "));
+    code = fail(command, error.message, flag ? kExitUsage : exit_code(error.code));
     return nullptr;
   }
   return *std::move(engine);
