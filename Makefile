@@ -48,7 +48,7 @@ lint:  ## formatting, include layers, shell and Python scripts
 	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format-19 --dry-run --Werror
 	python3 tools/check_includes.py
 	git ls-files '*.sh' .ci/run | xargs shellcheck
-	git ls-files '*.py' | xargs $(PYTHON) -m ruff check --line-length 120
+	git ls-files '*.py' | xargs $(PYTHON) -m ruff check
 
 install:  ## install the command, the library and the CMake package to PREFIX
 	tools/setup.sh demo

@@ -4,11 +4,14 @@
 usage: make_golden_models.py [--out FOLDER] [FAMILY ...]
 
 Each folder gets config.json, model.safetensors, model.gguf (F32), tokens.json (75 ids) and
-ref_logits.npy [75, 96] (transformers, eager attention, fp32). Every parameter is random: norm weights
+ref_logits.npy [75, 96] (transformers, eager attention, fp32). The committed model.gguf files came from
+llama.cpp's own converter, so that our idea of the conversion is not tested against itself; a folder made
+by this script alone gets this script's. Every parameter is random: norm weights
 of 1 and biases of 0, as a fresh model has them, would hide mistakes. Needs torch, transformers and
 gguf (versions that made the committed set: transformers 5.24), which the project's own tests do not.
 gemma3 also gets ref_logits_gguf.npy: GGUF cannot say query_pre_attn_scalar, so the logits of the
-GGUF file are those of the same weights with the scalar equal to head_dim.
+GGUF file are those of the same weights with the scalar equal to head_dim. llama_mlx is an MLX folder:
+affine 2 to 8 bits with per-module overrides, logits of transformers on the dequantized weights.
 """
 import argparse
 import json
@@ -16,6 +19,7 @@ import os
 
 import gguf
 import numpy as np
+import safetensors.numpy
 import torch
 import transformers
 
@@ -132,6 +136,71 @@ def write_gguf(path, family, model):
     writer.close()
 
 
+# module -> (bits, group_size); None: stays float. Every other matrix takes MLX_DEFAULT.
+MLX_DEFAULT = (4, 64)
+MLX_OVERRIDES = {
+    "model.embed_tokens": (8, 32), "model.layers.0.self_attn.q_proj": (6, 32), "model.layers.0.mlp.down_proj": (3, 64),
+    "model.layers.1.self_attn.v_proj": (5, 64), "model.layers.1.mlp.gate_proj": (2, 32),
+    "model.layers.2.self_attn.o_proj": None, "model.layers.2.mlp.up_proj": (8, 128), "model.layers.2.mlp.gate_proj": (4, 128),
+}
+
+
+def quantize_affine(w, bits, group_size):
+    """specs/weights.md section 2.4: codes [out, in] and fp16 scales and biases [out, in / group_size]."""
+    groups = w.reshape(w.shape[0], -1, group_size)
+    low, high = groups.min(-1), groups.max(-1)
+    scale = np.maximum((high - low) / (2 ** bits - 1), 1e-7)
+    edge = np.where(np.abs(low) > np.abs(high), low, high)
+    scale = np.where(np.abs(low) > np.abs(high), scale, -scale)
+    steps = np.round(edge / scale)
+    scale = np.where(steps != 0, edge / np.where(steps != 0, steps, 1), scale)
+    bias = np.where(steps != 0, edge, 0)
+    codes = np.clip(np.round((groups - bias[..., None]) / scale[..., None]), 0, 2 ** bits - 1).astype(np.uint32)
+    return codes.reshape(w.shape), scale.astype(np.float16), bias.astype(np.float16)
+
+
+def pack_bits(codes, bits):
+    """A row is one little-endian bit stream, low bit first, as U32 words."""
+    stream = ((codes[..., None] >> np.arange(bits, dtype=np.uint32)) & 1).astype(np.uint8).reshape(codes.shape[0], -1)
+    return np.packbits(stream, axis=1, bitorder="little").view("<u4")
+
+
+def make_mlx_folder(folder, tokens):
+    FAMILIES["llama_mlx"] = ("Llama", dict(COMMON, hidden_size=128, intermediate_size=256, num_hidden_layers=3, head_dim=32,
+                                           rms_norm_eps=1e-5, tie_word_embeddings=True,
+                                           rope_parameters={"rope_type": "default", "rope_theta": 1e5}))
+    model = make_model("llama_mlx")
+    tensors, overrides = {}, {}
+    for name, parameter in model.named_parameters():
+        module = name.removesuffix(".weight")
+        if parameter.dim() == 1 or MLX_OVERRIDES.get(module, 0) is None:
+            half = parameter.detach().numpy().astype(np.float16)
+            tensors[name] = half
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(half.astype(np.float32)))
+            if parameter.dim() > 1:
+                overrides[module] = False
+            continue
+        bits, group_size = MLX_OVERRIDES.get(module, MLX_DEFAULT)
+        if module in MLX_OVERRIDES:
+            overrides[module] = {"bits": bits, "group_size": group_size}
+        codes, scales, biases = quantize_affine(parameter.detach().numpy(), bits, group_size)
+        tensors[name], tensors[module + ".scales"], tensors[module + ".biases"] = pack_bits(codes, bits), scales, biases
+        wide = [np.repeat(t.astype(np.float32), group_size, axis=1) for t in (scales, biases)]
+        with torch.no_grad():
+            parameter.copy_(torch.from_numpy(codes.astype(np.float32) * wide[0] + wide[1]))
+    os.makedirs(folder, exist_ok=True)
+    safetensors.numpy.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "mlx"})
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    config["architectures"] = ["LlamaForCausalLM"]
+    config["quantization"] = {"bits": MLX_DEFAULT[0], "group_size": MLX_DEFAULT[1], "mode": "affine", **overrides}
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2)
+    np.save(os.path.join(folder, "ref_logits.npy"), logits_of(model, tokens))
+    with open(os.path.join(folder, "tokens.json"), "w", encoding="utf-8") as file:
+        json.dump(tokens, file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -140,8 +209,12 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     tokens = [int(t) for t in np.random.default_rng(1).integers(0, VOCAB_SIZE, NUM_TOKENS)]
-    for family in arguments.families or FAMILIES:
+    for family in arguments.families or [*FAMILIES, "llama_mlx"]:
         folder = os.path.join(arguments.out, family)
+        if family == "llama_mlx":
+            make_mlx_folder(folder, tokens)
+            print(folder)
+            continue
         os.makedirs(folder, exist_ok=True)
         model = make_model(family)
         model.save_pretrained(folder)

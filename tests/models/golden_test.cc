@@ -1,5 +1,6 @@
 // Every family against logits of an independent implementation (transformers 5.24; see
-// tools/make_golden_models.py), from safetensors and from llama.cpp's conversion of the same model.
+// tools/make_golden_models.py), from safetensors, from llama.cpp's conversion of the same model,
+// and from an MLX folder that mixes all bit widths.
 #include <cstring>
 
 #include "base/json.h"
@@ -69,10 +70,11 @@ std::string golden_name(const ::testing::TestParamInfo<Golden>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest,
-                         ::testing::Values(Golden{"llama", ""}, Golden{"llama", "/model.gguf"},
-                                           Golden{"llama3", ""}, Golden{"llama3", "/model.gguf"},
-                                           Golden{"qwen2", ""}, Golden{"qwen2", "/model.gguf"},
-                                           Golden{"qwen3", ""}, Golden{"qwen3", "/model.gguf"},
+                         ::testing::Values(Golden{"llama_mlx", ""}, Golden{"llama", ""},
+                                           Golden{"llama", "/model.gguf"}, Golden{"llama3", ""},
+                                           Golden{"llama3", "/model.gguf"}, Golden{"qwen2", ""},
+                                           Golden{"qwen2", "/model.gguf"}, Golden{"qwen3", ""},
+                                           Golden{"qwen3", "/model.gguf"},
                                            Golden{"gemma3", "/model.safetensors"},
                                            Golden{"gemma3", "/model.gguf", "/ref_logits_gguf.npy"}),
                          golden_name);
