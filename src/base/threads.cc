@@ -52,41 +52,78 @@ bool spin_until(const Done& done, bool with_deadline) {
 
 }  // namespace
 
+// A phase is a list of pieces: one large one a thread, then small ones. Pieces are taken from a
+// counter, not handed to a certain thread: a worker that sleeps, or whose core somebody else uses,
+// is missed only for as long as the others need to do its piece, and comes in later.
 struct alignas(64) ThreadPool::State {
   using Body = std::function<void(int64_t, int64_t, int)>;
 
   int num_threads = 1;
   std::vector<std::thread> workers;
 
-  // The phase. Written by the caller of run() before `phase` is raised, read by workers after.
-  const Body* body = nullptr;
-  int64_t num_units = 0;
-  int64_t num_static = 0;  // units [0, num_static) are split evenly, the others go in pieces
-  int64_t piece = 1;
-  bool stop = false;
+  // The phase. Atomics because a late worker may read them while run() fills in the next phase; it
+  // then fails to take a piece (see take()) and uses nothing of what it read.
+  std::atomic<const Body*> body{nullptr};
+  std::atomic<int64_t> num_units{0};
+  std::atomic<int64_t> num_large{0};  // units [0, num_large) are the large pieces, one a thread
+  std::atomic<int64_t> small{1};      // units of a small piece
+  std::atomic<bool> stop{false};
 
-  alignas(64) std::atomic<uint32_t> phase{0};
-  alignas(64) std::atomic<int64_t> next_piece{0};
-  alignas(64) std::atomic<int> num_running{0};
+  // Number of the phase in the upper half, of the next free piece in the lower.
+  alignas(64) std::atomic<uint64_t> ticket{0};
+  alignas(64) std::atomic<int64_t> num_done{0};  // units
   alignas(64) std::atomic<int> num_parked{0};
   std::mutex mutex;
   std::condition_variable wake;
 
-  void work(int thread_index) {
-    const int64_t begin = num_static * thread_index / num_threads;
-    const int64_t end = num_static * (thread_index + 1) / num_threads;
-    if (begin < end) (*body)(begin, end, thread_index);
+  static uint64_t phase_of(uint64_t t) { return t >> 32; }
+
+  struct Piece {
+    const Body* body;
+    int64_t begin, end;
+  };
+
+  // Takes a piece of the current phase. False when none is left.
+  //
+  // Why what we read belongs to the phase whose piece we take: run() fills in a phase when the one
+  // before has ended, that is, when all its pieces were taken. So if our ticket is still the
+  // current one and has a piece, nobody has begun to write.
+  bool take(Piece& piece) {
+    uint64_t t = ticket.load(std::memory_order_acquire);
     for (;;) {
-      const int64_t first = next_piece.fetch_add(piece, std::memory_order_relaxed);
-      if (first >= num_units) return;
-      (*body)(first, std::min(first + piece, num_units), thread_index);
+      const int64_t index = static_cast<int64_t>(t & 0xffffffff);
+      const int64_t units = num_units.load(std::memory_order_relaxed);
+      const int64_t large = num_large.load(std::memory_order_relaxed);
+      piece.body = body.load(std::memory_order_relaxed);
+      if (index < num_threads) {
+        piece.begin = large * index / num_threads;
+        piece.end = large * (index + 1) / num_threads;
+      } else {
+        const int64_t size = small.load(std::memory_order_relaxed);
+        piece.begin = std::min(units, large + (index - num_threads) * size);
+        piece.end = std::min(units, piece.begin + size);
+        if (piece.begin >= piece.end) return false;
+      }
+      if (ticket.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire))
+        return true;
     }
   }
 
-  // Raises `phase`. Sequentially consistent on both sides: either we see the parked worker and wake
-  // it, or it sees the new phase before it sleeps.
+  void work(int thread_index) {
+    Piece piece;
+    while (take(piece)) {
+      if (piece.begin == piece.end) continue;  // fewer units than threads
+      (*piece.body)(piece.begin, piece.end, thread_index);
+      num_done.fetch_add(piece.end - piece.begin, std::memory_order_release);
+    }
+  }
+
+  // Opens the next phase. Sequentially consistent on both sides: either we see the parked worker
+  // and wake it, or it sees the new phase before it sleeps.
   void start_phase() {
-    phase.fetch_add(1, std::memory_order_seq_cst);
+    const uint64_t next = phase_of(ticket.load(std::memory_order_relaxed)) + 1;
+    ticket.store(next << 32, std::memory_order_seq_cst);
     if (num_parked.load(std::memory_order_seq_cst) > 0) {
       const std::lock_guard<std::mutex> lock(mutex);
       wake.notify_all();
@@ -94,20 +131,18 @@ struct alignas(64) ThreadPool::State {
   }
 
   void worker_main(int thread_index) {
-    uint32_t seen = 0;
+    uint64_t seen = 0;
     for (;;) {
-      const auto started = [&] { return phase.load(std::memory_order_acquire) != seen; };
+      const auto started = [&] { return phase_of(ticket.load(std::memory_order_seq_cst)) != seen; };
       if (!spin_until(started, true)) {
         std::unique_lock<std::mutex> lock(mutex);
         num_parked.fetch_add(1, std::memory_order_seq_cst);
-        wake.wait(lock, [&] { return phase.load(std::memory_order_seq_cst) != seen; });
+        wake.wait(lock, started);
         num_parked.fetch_sub(1, std::memory_order_seq_cst);
       }
-      // The caller starts no further phase before num_running is 0, so this is one step ahead.
-      seen += 1;
-      if (stop) return;
+      if (stop.load(std::memory_order_relaxed)) return;
+      seen = phase_of(ticket.load(std::memory_order_acquire));
       work(thread_index);
-      num_running.fetch_sub(1, std::memory_order_release);
     }
   }
 };
@@ -115,12 +150,17 @@ struct alignas(64) ThreadPool::State {
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
   INVAR_CHECK(num_threads >= 1, "num_threads %d", num_threads);
   state_->num_threads = num_threads;
+  // Before the first phase all pieces are taken.
+  state_->ticket = static_cast<uint64_t>(num_threads);
   for (int i = 1; i < num_threads; ++i)
     state_->workers.emplace_back([state = state_.get(), i] { state->worker_main(i); });
 }
 
 ThreadPool::~ThreadPool() {
+  // A phase without units that every worker notices.
   state_->stop = true;
+  state_->num_units = 0;
+  state_->num_large = 0;
   state_->start_phase();
   for (std::thread& worker : state_->workers) worker.join();
 }
@@ -132,18 +172,17 @@ void ThreadPool::run(int64_t num_units, const std::function<void(int64_t, int64_
   State& s = *state_;
   if (s.num_threads == 1 || num_units == 1) return body(0, num_units, 0);
 
-  // The last eighth goes in pieces to whoever is free: that takes up a slower or preempted core.
-  // With a unit or less a thread there is nothing to balance.
+  // The last eighth goes in small pieces, so that all threads end together. With a unit or less a
+  // thread there is nothing to balance.
   const int64_t tail = num_units <= s.num_threads ? 0 : (num_units + 7) / 8;
-  s.body = &body;
-  s.num_units = num_units;
-  s.num_static = num_units - tail;
-  s.piece = std::max<int64_t>(1, tail / (4 * s.num_threads));
-  s.next_piece.store(s.num_static, std::memory_order_relaxed);
-  s.num_running.store(s.num_threads - 1, std::memory_order_relaxed);
+  s.body.store(&body, std::memory_order_relaxed);
+  s.num_units.store(num_units, std::memory_order_relaxed);
+  s.num_large.store(num_units - tail, std::memory_order_relaxed);
+  s.small.store(std::max<int64_t>(1, tail / (4 * s.num_threads)), std::memory_order_relaxed);
+  s.num_done.store(0, std::memory_order_relaxed);
   s.start_phase();
   s.work(0);
-  spin_until([&] { return s.num_running.load(std::memory_order_acquire) == 0; }, false);
+  spin_until([&] { return s.num_done.load(std::memory_order_acquire) == num_units; }, false);
 }
 
 }  // namespace invar

@@ -246,7 +246,7 @@ std::vector<Tile> make_tiles(const Job& job, std::span<const Window> windows) {
 // contiguous shares take equally long: sorted by work, then taken in steps of the golden ratio.
 void spread_by_work(std::vector<Tile>& tiles) {
   const size_t n = tiles.size();
-  std::stable_sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
+  std::sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
     return (a.groups.last - a.groups.first) * a.num_rows >
            (b.groups.last - b.groups.first) * b.num_rows;
   });
