@@ -1,6 +1,7 @@
 // Layouts: specs/weights.md sections 2 (MLX) and 4 (the others, which are turned away here).
 #include "weights/hf_tensors.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
@@ -199,6 +200,7 @@ Result<std::vector<TensorInfo>> fold_tensors(const std::vector<StoredTensor>& st
   std::vector<TensorInfo> out;
   for (const StoredTensor& tensor : stored) {
     if (is_mlx_companion(tensor, index)) continue;
+    if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) continue;  // nothing in it
     TensorInfo info;
     const auto module = module_of(tensor.name, ".weight");
     if (const auto dtype = float_dtype(tensor.dtype)) {
@@ -226,7 +228,6 @@ Result<std::vector<TensorInfo>> fold_tensors(const std::vector<StoredTensor>& st
     info.matrix.num_cols = info.shape.empty() ? 1 : info.shape.back();
     info.matrix.num_rows = 1;
     for (size_t i = 0; i + 1 < info.shape.size(); ++i) info.matrix.num_rows *= info.shape[i];
-    if (info.matrix.num_rows == 0 || info.matrix.num_cols == 0) continue;  // nothing in it
     out.push_back(std::move(info));
   }
   return out;
