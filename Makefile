@@ -15,7 +15,7 @@ demo:  ## build the invar command, fetch SmolLM2-135M-Instruct, answer a prompt
 	cmake --preset demo
 	cmake --build --preset demo --target invar_app
 	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && \
-	build/demo/invar run "$$model" --prompt "What is the capital of France?" --max-tokens 64 \
+	build/demo/invar run "$$model" --prompt "Why is the sky blue?" --max-tokens 96 \
 	  --temperature 0 --stats < /dev/null
 
 test:  ## everything that passes without a GPU
