@@ -284,8 +284,34 @@ void BpeModel::encode_piece(std::string_view piece, BpeScratch& scratch,
   std::copy(out.begin() + static_cast<ptrdiff_t>(before), out.end(), cached.ids);
 }
 
+// Some byte-level vocabularies (SmolLM2's) lack bytes that were not in their training text. As part
+// of a valid character such a byte is left out, which is what Hugging Face does; alone it is
+// U+FFFD.
+std::string BpeModel::without_missing_bytes(std::string_view word) const {
+  const auto missing = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)] < 0; };
+  std::string out;
+  for (size_t pos = 0; pos < word.size();) {
+    const DecodedChar c = decode_char(word, pos);
+    const bool invalid = c.code_point == kInvalidCodePoint && missing(word[pos]);
+    for (const char byte :
+         invalid ? std::string_view("\xEF\xBF\xBD") : word.substr(pos, c.num_bytes))
+      if (!missing(byte)) out += byte;
+    pos += c.num_bytes;
+  }
+  return out;
+}
+
 void BpeModel::encode_word(std::string_view word, BpeScratch& scratch,
                            std::vector<int32_t>& out) const {
+  if (byte_level && !all_bytes_ && unk_id < 0 &&
+      std::any_of(
+          word.begin(), word.end(), [&](char c) { return byte_ids_[static_cast<uint8_t>(c)] < 0; }))
+    return encode_whole_word(without_missing_bytes(word), scratch, out);
+  encode_whole_word(word, scratch, out);
+}
+
+void BpeModel::encode_whole_word(std::string_view word, BpeScratch& scratch,
+                                 std::vector<int32_t>& out) const {
   if (word.empty()) return;
   if (ignore_merges) {
     const int32_t id = byte_level ? by_bytes_.find(word) : vocabulary_.by_text.find(word);

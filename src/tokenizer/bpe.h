@@ -99,6 +99,9 @@ class BpeModel {
   using Symbol = BpeScratch::Symbol;
   static constexpr int32_t kUnknownSymbol = -1;  // not in the vocabulary, resolved when emitted
 
+  std::string without_missing_bytes(std::string_view word) const;
+  void encode_whole_word(std::string_view word, BpeScratch& scratch,
+                         std::vector<int32_t>& out) const;
   void encode_piece(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const;
   void merge_piece(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const;
   // Calls add(begin, size, id) for each symbol before any merge, in order; together they cover

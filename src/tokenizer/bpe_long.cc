@@ -81,11 +81,26 @@ void merge_long_word(const FindMerge& find_merge, std::vector<uint32_t>& sizes,
                      std::vector<int32_t>& ids) {
   const size_t end = sizes.size();
   Buckets buckets;
+  // Long words repeat themselves, and a merge depends on the two ids only: a small table in front.
+  struct Known {
+    int32_t left = kNoSymbol, right = kNoSymbol;
+    Merge merge;
+  };
+  std::vector<Known> known(1024);
   const auto merge_at = [&](size_t begin) {
     const size_t right = begin + sizes[begin];
     if (right == end) return Merge{};
-    return find_merge(static_cast<uint32_t>(begin), sizes[begin], ids[begin], sizes[right],
-                      ids[right]);
+    const auto find = [&] {
+      return find_merge(static_cast<uint32_t>(begin), sizes[begin], ids[begin], sizes[right],
+                        ids[right]);
+    };
+    if (ids[begin] < 0 || ids[right] < 0) return find();
+    Known& entry =
+        known[(static_cast<uint32_t>(ids[begin]) * 31u + static_cast<uint32_t>(ids[right])) %
+              known.size()];
+    if (entry.left != ids[begin] || entry.right != ids[right])
+      entry = {ids[begin], ids[right], find()};
+    return entry.merge;
   };
   const auto push = [&](size_t begin) {
     const Merge merge = merge_at(begin);
