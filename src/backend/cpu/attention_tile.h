@@ -12,7 +12,7 @@ inline constexpr int kSupergroupGroups = 8;  // 2,048 positions
 inline constexpr int kMaxTileQueries = 6;
 
 // Softmax over some keys: their largest score, the sum of exp(score - max), and the sum of
-// exp(score - max) * v, of which `out` holds padded_dim(head_dim) floats. sum = 0: no key seen.
+// exp(score - max) * v, in the padded_dim(head_dim) floats of `out`. empty: no key seen yet.
 struct SoftmaxState {
   float max = 0;
   float sum = 0;
@@ -20,7 +20,8 @@ struct SoftmaxState {
   bool empty = true;
 };
 
-inline int64_t padded_dim(int head_dim) { return (int64_t{head_dim} + 15) / 16 * 16; }
+// static: files compiled for different instruction sets must not share one copy (simd.h).
+static inline int64_t padded_dim(int head_dim) { return (int64_t{head_dim} + 15) / 16 * 16; }
 
 // One query against one group: keys [first, last) of the group's 256 positions are visible to it,
 // first < last. The result goes to `state`.
@@ -31,6 +32,7 @@ struct TileQuery {
   SoftmaxState* state = nullptr;
 };
 
+// Some queries of one KV head against one group.
 struct AttentionTile {
   const uint16_t* keys = nullptr;    // fp16, 16 blocks of [head_dim][16 positions]
   const uint16_t* values = nullptr;  // fp16, [256 positions][head_dim]

@@ -1,3 +1,4 @@
+// Rows to threads for RMS norm; the arithmetic is rms_norm_inl.h.
 #include "backend/cpu/rms_norm.h"
 
 #include "backend/cpu/row_phase.h"

@@ -1,3 +1,4 @@
+// Tables of cos and sin by position, and rows to threads for rope; the rotation is rope_inl.h.
 #include "backend/cpu/rope.h"
 
 #include "backend/cpu/row_phase.h"

@@ -1,3 +1,4 @@
+// Which table belongs to which instruction set.
 #include "backend/cpu/simd_kernels.h"
 
 #include "base/check.h"
