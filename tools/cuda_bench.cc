@@ -211,6 +211,15 @@ void run(int argc, char** argv) {
             m > 64 ? 4 : std::max(12, copies));
       };
       const double flops = 2.0 * s.rows * s.cols;
+      if (quick && first)
+        for (int m : {1, 8, 16})
+          for (int warps : {8, 12, 16, 18, 20, 24})
+            for (int blocks : {1, 2}) {
+              const double us =
+                  time(m, {.max_warps = warps, .stage_blocks = blocks, .dependent = true}, s.gated);
+              std::printf("search %-24s M %2d warps %2d stage %d: %7.2f us\n", s.name, m, warps,
+                          blocks, us);
+            }
       for (int m : {1, 2, 4, 8, 16}) {
         if ((!first || quick) && m != 1 && m != 8) continue;
         report("lin_decode", s.name, kind_name(kind), m, time(m, {.dependent = true}, s.gated),
@@ -218,9 +227,10 @@ void run(int argc, char** argv) {
       }
       if (s.head) continue;
       for (int m : {32, 64, 512, 2048, 8192}) {
-        if ((!first || quick) && m != 2048) continue;
-        report("lin_prefill", s.name, kind_name(kind), m, time(m, {.dependent = true}, s.gated),
-               static_cast<double>(w.num_bytes()), flops * m);
+        if ((!first || quick) && m != 32 && m != 2048) continue;
+        report(m <= kMaxDecodeTokens ? "lin_decode" : "lin_prefill", s.name, kind_name(kind), m,
+               time(m, {.dependent = true}, s.gated), static_cast<double>(w.num_bytes()),
+               flops * m);
       }
     }
   }

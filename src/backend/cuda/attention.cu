@@ -14,6 +14,7 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/launch.cuh"
 #include "base/check.h"
 
@@ -69,24 +70,20 @@ __device__ __forceinline__ float quad_sum(float v) {
 struct Fold {
   float keep_old, keep_new;  // factors of the old and the new O
 };
-// Adds a group (m_g, l_g) to (m, l). A group without a visible key is a no-op.
-__device__ __forceinline__ Fold fold_group(float& m, float& l, float m_g, float l_g) {
-  if (m_g == -INFINITY) return {1.f, 0.f};
-  if (m == -INFINITY) {
-    m = m_g;
-    l = l_g;
-    return {0.f, 1.f};
-  }
+// Factors for a group of maximum m_g after groups of maximum m. A group without a visible key is a
+// no-op, the first one with a key is copied.
+__device__ __forceinline__ Fold fold_factors(float m, float m_g) {
   const float top = fmaxf(m, m_g);
-  const Fold f = {exp2_approx(m - top), exp2_approx(m_g - top)};
-  l = __fmaf_rn(l_g, f.keep_new, __fmul_rn(l, f.keep_old));
-  m = top;
-  return f;
+  if (m_g == -INFINITY) return {1.f, 0.f};
+  if (m == -INFINITY) return {0.f, 1.f};
+  return {exp2_approx(m - top), exp2_approx(m_g - top)};
 }
+// For O and for l.
 __device__ __forceinline__ float fold_value(const Fold& f, float old_value, float new_value) {
+  const float both = __fmaf_rn(new_value, f.keep_new, __fmul_rn(old_value, f.keep_old));
   if (f.keep_new == 0.f && f.keep_old == 1.f) return old_value;
   if (f.keep_old == 0.f && f.keep_new == 1.f) return new_value;
-  return __fmaf_rn(new_value, f.keep_new, __fmul_rn(old_value, f.keep_old));
+  return both;
 }
 
 // Bytes of dynamic shared memory: Q, P, row maxima and sums of the four tiles.
@@ -98,6 +95,7 @@ __host__ __device__ constexpr size_t shared_bytes(int tiles, int head_dim) {
 template <int kHeadDim, int kTiles>
 __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_constant__ Params p) {
   constexpr int kRows = kTiles * 16, kSteps = kHeadDim / 32, kOut = kHeadDim / kWarps / 8;
+  constexpr int kAhead = kTiles == 1 && kOut < 8 ? 4 : 2;  // steps of V in registers
   extern __shared__ __align__(16) uint8_t shared[];
   auto* q_shared = reinterpret_cast<__nv_bfloat16*>(shared);
   auto* p_shared = q_shared + kRows * q_row(kHeadDim);
@@ -124,6 +122,17 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
     if (split_group >= end) return;
     end = split_group + 1;
   }
+
+  // The pages come into L2 while Q is read: fragments are loaded a few at a time and would
+  // otherwise each wait for memory.
+  auto prefetch_group = [&](int which) {
+    if (threadIdx.x == 0 && which < end)
+      prefetch_l2(static_cast<const __nv_bfloat16*>(p.c.cache) +
+                      p.c.pages[w.first_page + which] * p.page_size +
+                      int64_t{kv_head} * 2 * kGroupKeys * kHeadDim,
+                  2 * kGroupKeys * kHeadDim * 2);
+  };
+  if (p.split) prefetch_group(group);
 
   // Q in shared memory; rows beyond the last are zeros.
   for (int i = threadIdx.x; i < kRows * (kHeadDim / 8); i += kThreads) {
@@ -186,6 +195,29 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
       }
     }
 
+    // The first V fragments are asked for before anything waits. Keys that do not exist yet become
+    // zeros: whatever an unused slot holds must not meet a p of zero.
+    const __nv_bfloat16* my_values = values + (warp * (kHeadDim / kWarps) + g) * kGroupKeys + 8 * t;
+    const int left = known - group * kGroupKeys;
+    uint4 v[kAhead][kOut];
+    auto load_values = [&](int first_step) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int keep = left - (first_step + i) * 32 - 8 * t;  // of this lane's eight keys
+#pragma unroll
+        for (int n = 0; n < kOut; ++n) {
+          v[i][n] = *reinterpret_cast<const uint4*>(my_values + n * 8 * kGroupKeys +
+                                                    (first_step + i) * 32);
+          if (keep >= 8) continue;
+          uint32_t* word = reinterpret_cast<uint32_t*>(&v[i][n]);
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            word[j] &= keep >= 2 * j + 2 ? ~0u : keep == 2 * j + 1 ? 0xffffu : 0u;
+        }
+      }
+    };
+    load_values(0);
+
     // Scale, mask, maximum.
     const int first_key = group * kGroupKeys + warp * kTileKeys;
 #pragma unroll
@@ -201,7 +233,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
             const int key = first_key + n * 8 + 2 * t + odd;
             float& x = score[r][n][2 * half + odd];
             x = __fmul_rn(x, p.log2_scale);
-            if (s.softcap > 0) x = __fmul_rn(p.log2_softcap, tanhf(x));
+            if (s.softcap > 0) x = __fmul_rn(p.log2_softcap, tanh_short(x));
             const bool visible =
                 key <= position && (s.sliding_window <= 0 || position - key < s.sliding_window);
             if (!visible) x = -INFINITY;
@@ -246,38 +278,24 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
       for (int n = 0; n < kOut; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) o[r][n][i] = 0.f;
-    const __nv_bfloat16* my_values = values + (warp * (kHeadDim / kWarps) + g) * kGroupKeys + 8 * t;
-    const int left = known - group * kGroupKeys;  // keys of this group that exist
-#pragma unroll 2
-    for (int step = 0; step < kGroupKeys / 32; ++step) {
-      if (step * 32 >= left) break;  // all further p are zero
-      uint4 v[kOut];
 #pragma unroll
-      for (int n = 0; n < kOut; ++n)
-        v[n] = *reinterpret_cast<const uint4*>(my_values + n * 8 * kGroupKeys + step * 32);
-      if (step * 32 + 32 > left) {  // whatever an unused slot holds must not meet a zero
-        const int keep = left - step * 32 - 8 * t;  // of this lane's eight keys
+    for (int first_step = 0; first_step < kGroupKeys / 32; first_step += kAhead) {
 #pragma unroll
-        for (int n = 0; n < kOut; ++n) {
-          uint32_t* word = reinterpret_cast<uint32_t*>(&v[n]);
+      for (int i = 0; i < kAhead; ++i)
 #pragma unroll
-          for (int i = 0; i < 4; ++i)
-            word[i] &= keep >= 2 * i + 2 ? ~0u : keep == 2 * i + 1 ? 0xffffu : 0u;
+        for (int r = 0; r < kTiles; ++r) {
+          const __nv_bfloat16* pr = p_shared + (r * 16 + g) * kPRow + (first_step + i) * 32 + 8 * t;
+          const uint4 low = *reinterpret_cast<const uint4*>(pr);
+          const uint4 high = *reinterpret_cast<const uint4*>(pr + 8 * kPRow);
+          const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
+                         a1[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+          for (int n = 0; n < kOut; ++n) {
+            mma_step(o[r][n], a0, v[i][n].x, v[i][n].y);
+            mma_step(o[r][n], a1, v[i][n].z, v[i][n].w);
+          }
         }
-      }
-#pragma unroll
-      for (int r = 0; r < kTiles; ++r) {
-        const __nv_bfloat16* pr = p_shared + (r * 16 + g) * kPRow + step * 32 + 8 * t;
-        const uint4 low = *reinterpret_cast<const uint4*>(pr);
-        const uint4 high = *reinterpret_cast<const uint4*>(pr + 8 * kPRow);
-        const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
-                       a1[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-        for (int n = 0; n < kOut; ++n) {
-          mma_step(o[r][n], a0, v[n].x, v[n].y);
-          mma_step(o[r][n], a1, v[n].z, v[n].w);
-        }
-      }
+      if (first_step + kAhead < kGroupKeys / 32) load_values(first_step + kAhead);
     }
 
     // Fold. Every warp keeps m and l of all rows; they agree.
@@ -289,7 +307,9 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
         float l_group = sum_shared[row];
 #pragma unroll
         for (int i = 1; i < kWarps; ++i) l_group = __fadd_rn(l_group, sum_shared[i * kRows + row]);
-        const Fold f = fold_group(m[r][half], l[r][half], m_group[r][half], l_group);
+        const Fold f = fold_factors(m[r][half], m_group[r][half]);
+        m[r][half] = fmaxf(m[r][half], m_group[r][half]);
+        l[r][half] = fold_value(f, l[r][half], l_group);
 #pragma unroll
         for (int n = 0; n < kOut; ++n)
 #pragma unroll
@@ -332,30 +352,59 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
     }
 }
 
-// One block per (row, head): folds the partial groups in order.
+// One block per (row, head): folds the partial groups in order, kChunk at a time. A maximum has no
+// order, so the running maxima come from a scan and all factors at once; what is left in sequence
+// is one fma a group. Same bits as one group after another.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kHeadDim / 2) combine_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kHeadDim) combine_kernel(const __grid_constant__ Params p) {
+  constexpr int kChunk = 256;
+  __shared__ float sum[kChunk], keep_old[kChunk], keep_new[kChunk];
   wait_for_producer();
   let_next_kernel_start();
   const AttentionShape& s = p.c.shape;
-  const int row = blockIdx.x / s.num_heads, head = blockIdx.x % s.num_heads, dim = 2 * threadIdx.x;
+  const int row = blockIdx.x / s.num_heads, head = blockIdx.x % s.num_heads, dim = threadIdx.x;
   const DeviceWindow w = p.c.windows[p.c.row_window[row]];
-  const int position = w.start + row - w.first_row;
-  // The tile's CTA skips groups before the window of its first row; this row's own may begin later
-  // but never earlier, and what it cannot see is a no-op of the fold.
+  const int position = w.start + row - w.first_row, end = position / kGroupKeys + 1;
+  // Groups that this row cannot see at all are no-ops of the fold.
   const int begin = s.sliding_window > 0 ? max(0, position - s.sliding_window + 1) / kGroupKeys : 0;
   const float* from =
       p.c.workspace + (int64_t{row} * s.num_heads + head) * p.groups * (kHeadDim + 4);
-  float m = -INFINITY, l = 0.f, a = 0.f, b = 0.f;
-  for (int group = begin; group <= position / kGroupKeys; ++group) {
-    const float* part = from + int64_t{group} * (kHeadDim + 4);
-    const Fold f = fold_group(m, l, part[kHeadDim], part[kHeadDim + 1]);
-    const float2 v = *reinterpret_cast<const float2*>(part + dim);
-    a = fold_value(f, a, v.x);
-    b = fold_value(f, b, v.y);
+  float top = -INFINITY, l = 0.f, out = 0.f;
+  for (int first = begin; first < end; first += kChunk) {
+    const int n = min(kChunk, end - first);
+    const float* part = from + int64_t{first} * (kHeadDim + 4);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      for (int i = threadIdx.x; i < (n + 31) / 32 * 32; i += 32) {
+        const float2 ml =
+            i < n ? *reinterpret_cast<const float2*>(part + int64_t{i} * (kHeadDim + 4) + kHeadDim)
+                  : make_float2(-INFINITY, 0.f);
+        float m = ml.x;  // becomes the maximum up to and with this group
+#pragma unroll
+        for (int o = 1; o < 32; o *= 2) {
+          const float other = __shfl_up_sync(~0u, m, o);
+          if (threadIdx.x >= o) m = fmaxf(m, other);
+        }
+        m = fmaxf(m, top);
+        float before = __shfl_up_sync(~0u, m, 1);
+        if (threadIdx.x == 0) before = top;
+        top = __shfl_sync(~0u, m, 31);
+        const Fold f = fold_factors(before, ml.x);
+        sum[i] = ml.y;
+        keep_old[i] = f.keep_old;
+        keep_new[i] = f.keep_new;
+      }
+    }
+    __syncthreads();
+#pragma unroll 8
+    for (int i = 0; i < n; ++i) {
+      const Fold f = {keep_old[i], keep_new[i]};
+      l = fold_value(f, l, sum[i]);
+      out = fold_value(f, out, part[int64_t{i} * (kHeadDim + 4) + dim]);
+    }
   }
-  *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(p.c.y) + row * p.c.y_stride +
-                               head * kHeadDim + dim) = bf16_pair(__fdiv_rn(a, l), __fdiv_rn(b, l));
+  static_cast<__nv_bfloat16*>(p.c.y)[row * p.c.y_stride + head * kHeadDim + dim] =
+      __float2bfloat16_rn(__fdiv_rn(out, l));
 }
 
 template <int kHeadDim>
@@ -371,8 +420,8 @@ void run(cudaStream_t stream, const Params& p, int tiles, bool dependent) {
     launch(attention_kernel<kHeadDim, 2>, grid, dim3(kThreads), shared_bytes(2, kHeadDim), stream,
            dependent, p);
   if (p.split)
-    launch(combine_kernel<kHeadDim>, dim3(p.c.num_rows * s.num_heads), dim3(kHeadDim / 2), 0,
-           stream, dependent, p);
+    launch(combine_kernel<kHeadDim>, dim3(p.c.num_rows * s.num_heads), dim3(kHeadDim), 0, stream,
+           dependent, p);
 }
 
 }  // namespace

@@ -89,10 +89,13 @@ __device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap* map,
       "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(barrier)
       : "memory");
 }
-// Where 16-byte chunk `chunk` of the 128-byte row at `row_address` stands under the 128-byte
-// swizzle of tensor copies. The pattern is one of address bits: no alignment beyond 128 is assumed.
-__device__ __forceinline__ uint32_t swizzled(uint32_t row_address, uint32_t chunk) {
-  return row_address + ((chunk ^ ((row_address >> 7) & 7)) << 4);
+// Fetching the map takes as long as a load from memory; done ahead it is hidden.
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+// Brings a range into the L2 cache; 16-byte aligned, a multiple of 16 bytes.
+__device__ __forceinline__ void prefetch_l2(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // ---- Fragments and tensor-core steps.

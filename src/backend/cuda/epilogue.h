@@ -15,7 +15,7 @@ struct Epilogue {
   const float* bias = nullptr;      // [num_rows]
   const float* residual = nullptr;  // [num_tokens, num_rows]; may be y
   int64_t residual_stride = 0;
-  float softcap = 0;  // > 0: softcap * tanh(y / softcap), before nothing else (the head)
+  float softcap = 0;  // > 0: y becomes softcap * tanh(y / softcap) (the head)
   GateActivation activation = GateActivation::kSilu;  // of a gated matrix
 };
 

@@ -1,11 +1,12 @@
-// lin_decode: y[m] = W x[m] for 1 to 16 tokens, bound by the bytes of W.
+// lin_decode: y[m] = W x[m] for 1 to 32 tokens, bound by the bytes of W.
 //
 // A group of num_slices warps owns a strip of 16 rows, a warp one slice of its K. Every warp fills
 // its own ring of weight stages with bulk copies (a single producer warp was the limit:
 // cuda-measured.md section 3) before anything else happens, so that the first weights are under way
-// while the kernel before still runs. One more warp brings x for the whole CTA, a box of [blocks,
-// tokens, 64] per slice and stage. Slices of a strip are added in shared memory, in the tree that
-// packed.h fixes. A CTA visits strips blockIdx * groups, + grid * groups, ...
+// while the kernel before still runs. One more warp brings x for the whole CTA: for one token a
+// plain copy, else a box of [blocks, token slots, 64] per slice and stage. Slices of a strip are
+// added in shared memory, in the tree that packed.h fixes. A CTA visits strips blockIdx * groups, +
+// grid * groups, ...
 #pragma once
 
 #include "backend/cuda/codec.cuh"
@@ -17,7 +18,8 @@ namespace invar::cuda {
 
 struct DecodeParams {
   const uint8_t* w;
-  int num_strips, num_blocks, num_slices, num_rows, num_tokens, slots, num_stages;
+  const uint8_t* x;  // for one token; else the tensor map has it
+  int num_strips, num_blocks, num_slices, num_rows, num_tokens, num_stages;
   bool gated;
   Epilogue epilogue;
 };
@@ -36,21 +38,23 @@ __device__ __forceinline__ float4 tree_sum(int n, Load&& load) {
   return v;
 }
 
-// kTiles: tiles of eight tokens.
-template <PackedKind kKind, int kTiles, int kMaxThreads>
+// kSlots: places for tokens, 1, 8, 16 or 32. kStageBlocks: blocks of a ring stage.
+template <PackedKind kKind, int kSlots, int kStageBlocks, int kMaxThreads>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     lin_decode(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ DecodeParams p) {
-  constexpr int kBytes = block_bytes(kKind), kStageBlocks = blocks_per_stage(kKind);
-  constexpr int kWeightStage = kStageBlocks * kBytes;
+  constexpr int kBytes = block_bytes(kKind), kWeightStage = kStageBlocks * kBytes;
+  constexpr int kTiles = (kSlots + 7) / 8, kPiece = kStageBlocks * kSlots * 128;
   using Code = Codec<kKind>;
+  constexpr bool kReadAhead =
+      sizeof(typename Code::Raw) <= 48 && (kSlots > 8 || kStageBlocks > few_stage_blocks(kKind));
 
   extern __shared__ __align__(128) uint8_t shared_raw[];
-  uint8_t* shared = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(shared_raw) + 1023) &
-                                               ~uintptr_t{1023});
+  // An offset, not a rounded pointer: the compiler must see that all of it is shared memory.
+  uint8_t* shared = shared_raw + (-shared_address(shared_raw) & 1023u);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int num_warps = (blockDim.x >> 5) - 1, slices = p.num_slices;
   const int groups = num_warps / slices, part = warp % slices, group = warp / slices;
-  const int stages = p.num_stages, piece = kStageBlocks * p.slots * 128, x_stage = slices * piece;
+  const int stages = p.num_stages, x_stage = slices * kPiece;
   const int longest = (p.num_blocks + slices - 1) / slices;  // no slice has more blocks
   const int steps = (longest + kStageBlocks - 1) / kStageBlocks;
   const int stride = gridDim.x * groups, first = blockIdx.x * groups;
@@ -68,6 +72,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const int span = slice_begin(p.num_blocks, slices, part + 1) - begin;
 
   if (threadIdx.x == num_warps * 32) {
+    if (kSlots > 1) prefetch_tensor_map(&x_map);
     for (int i = 0; i < stages; ++i) {
       barrier_init(x_full + 8 * i, 1);
       barrier_init(x_empty + 8 * i, num_warps);
@@ -107,12 +112,23 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     for (int s0 = first; s0 < p.num_strips; s0 += stride)
       for (int step = 0; step < steps; ++step) {
         barrier_wait(x_empty + 8 * slot, parity);
-        if (lane == 0) barrier_expect(x_full + 8 * slot, x_stage);
-        __syncwarp();
-        if (lane < slices)
-          tensor_copy(shared_address(x_ring) + slot * x_stage + lane * piece, &x_map, 0, 0,
-                      slice_begin(p.num_blocks, slices, lane) + step * kStageBlocks,
+        const int k = slice_begin(p.num_blocks, slices, lane) + step * kStageBlocks;
+        if constexpr (kSlots == 1) {
+          // Up to the end of the row: what lies beyond a slice is not used.
+          const int n = lane < slices ? max(0, min(kStageBlocks, p.num_blocks - k)) * 128 : 0;
+          const int total = __reduce_add_sync(~0u, n);
+          if (lane == 0) barrier_expect(x_full + 8 * slot, total);
+          __syncwarp();
+          if (n > 0)
+            bulk_copy(shared_address(x_ring) + slot * x_stage + lane * kPiece, p.x + k * 128, n,
                       x_full + 8 * slot);
+        } else {
+          if (lane == 0) barrier_expect(x_full + 8 * slot, x_stage);
+          __syncwarp();
+          if (lane < slices)
+            tensor_copy(shared_address(x_ring) + slot * x_stage + lane * kPiece, &x_map, 0, 0, k,
+                        x_full + 8 * slot);
+        }
         if (++slot == stages) {
           slot = 0;
           parity ^= 1;
@@ -123,7 +139,15 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
   // ---- arithmetic
   let_next_kernel_start();
-  const int token_row = kTiles == 1 ? min(lane & 7, p.slots - 1) : lane & 7;
+  // Where this lane's row of eight tokens begins in a block of x, and its first 16-byte chunk under
+  // the swizzle (pieces are multiples of 1024 bytes). One token: every row of the tile is that one.
+  const uint32_t chunk = kSlots == 1 ? lane >> 3 : (lane >> 3) ^ (lane & 7);
+  const uint32_t x_lane =
+      shared_address(x_ring) + part * kPiece + (kSlots == 1 ? 0 : (lane & 7) * 128);
+  struct Operands {
+    typename Code::Raw w;
+    uint32_t x[kTiles][2][4];
+  };
   int slot = 0, parity = 0, visit = 0;
   bool waited = false;
   for (int s0 = first; s0 < p.num_strips; s0 += stride, ++visit) {
@@ -140,31 +164,43 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       barrier_wait(w_full + 8 * slot, parity);
       barrier_wait(x_full + 8 * slot, parity);
       const uint8_t* weights = w_ring + (static_cast<size_t>(warp) * stages + slot) * kWeightStage;
-      const uint32_t x_row =
-          shared_address(x_ring) + slot * x_stage + part * piece + token_row * 128;
-      auto block = [&](int u) {
-        const auto w = Code::ready(Code::load(weights + u * kBytes, lane));
-        uint32_t x[kTiles][2][4];
+      const uint32_t x_row = x_lane + slot * x_stage;
+      auto read = [&](Operands& o, int u) {
+        o.w = Code::load(weights + u * kBytes, lane);
 #pragma unroll
         for (int c = 0; c < kTiles; ++c) {
-          const uint32_t row = x_row + (u * p.slots + 8 * c) * 128;
-          load_matrices(x[c][0], swizzled(row, lane >> 3));
-          load_matrices(x[c][1], swizzled(row, 4 + (lane >> 3)));
+          const uint32_t row = x_row + (u * kSlots + 8 * c) * 128;
+          load_matrices(o.x[c][0], row + chunk * 16);
+          load_matrices(o.x[c][1], row + (chunk ^ 4) * 16);
         }
+      };
+      auto multiply = [&](const Operands& o) {
+        const auto w = Code::ready(o.w);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           uint32_t a[4];
           Code::fragment(w, j, a);
 #pragma unroll
           for (int c = 0; c < kTiles; ++c)
-            mma_step(acc[c], a, x[c][j >> 1][2 * (j & 1)], x[c][j >> 1][2 * (j & 1) + 1]);
+            mma_step(acc[c], a, o.x[c][j >> 1][2 * (j & 1)], o.x[c][j >> 1][2 * (j & 1) + 1]);
         }
       };
       if (n == kStageBlocks) {
+        // Reads run one block ahead of the arithmetic, where registers allow.
+        constexpr int kAhead = kReadAhead ? 1 : 0;
+        Operands o[1 + kAhead];
+        if (kAhead) read(o[0], 0);
 #pragma unroll
-        for (int u = 0; u < kStageBlocks; ++u) block(u);
+        for (int u = 0; u < kStageBlocks; ++u) {
+          if (u + kAhead < kStageBlocks) read(o[(u + kAhead) & kAhead], u + kAhead);
+          multiply(o[u & kAhead]);
+        }
       } else {
-        for (int u = 0; u < n; ++u) block(u);
+        for (int u = 0; u < n; ++u) {
+          Operands o;
+          read(o, u);
+          multiply(o);
+        }
       }
       __syncwarp();
       if (lane == 0) {

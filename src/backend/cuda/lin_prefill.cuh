@@ -38,11 +38,14 @@ __global__ void __launch_bounds__(384, 1) lin_prefill(const __grid_constant__ CU
   constexpr int kBytes = block_bytes(kKind);
   constexpr int kXStage = kTokens * 128, kStage = kXStage + prefill_weight_bytes(kKind);
   constexpr int kAcc = kTokens / 2;
+  // Undecoded weights are the very registers that wgmma reads: nothing may be loaded into them
+  // while one is in flight.
+  constexpr bool kCodesAreFragments = kKind == PackedKind::kBf16;
   using Code = Codec<kKind>;
 
   extern __shared__ __align__(128) uint8_t shared_raw[];
-  uint8_t* shared = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(shared_raw) + 1023) &
-                                               ~uintptr_t{1023});
+  // An offset, not a rounded pointer: the compiler must see that all of it is shared memory.
+  uint8_t* shared = shared_raw + (-shared_address(shared_raw) & 1023u);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, stages = p.num_stages;
   float* parked = reinterpret_cast<float*>(shared + static_cast<size_t>(stages) * kStage);
   uint64_t* barriers =
@@ -53,6 +56,7 @@ __global__ void __launch_bounds__(384, 1) lin_prefill(const __grid_constant__ CU
   const int token_tiles = (p.num_tokens + kTokens - 1) / kTokens, total = row_tiles * token_tiles;
 
   if (threadIdx.x == 0) {
+    prefetch_tensor_map(&x_map);
     for (int i = 0; i < stages; ++i) {
       barrier_init(full + 8 * i, 1);
       barrier_init(empty + 8 * i, 2);
@@ -134,12 +138,12 @@ __global__ void __launch_bounds__(384, 1) lin_prefill(const __grid_constant__ CU
             slot = 0;
             parity ^= 1;
           }
-          if (kb + 1 < p.num_blocks) {
-            barrier_wait(full + 8 * slot, parity);
-            read_codes(slot);
-          }
+          const bool more = kb + 1 < p.num_blocks;
+          if (more) barrier_wait(full + 8 * slot, parity);
+          if (more && !kCodesAreFragments) read_codes(slot);
           wgmma_wait_all();
           if ((threadIdx.x & 127) == 0) barrier_arrive(empty + 8 * used);
+          if (more && kCodesAreFragments) read_codes(slot);
         }
         // The tree: slice s closes as many levels as s has trailing ones.
         if (slices == 1) break;

@@ -61,18 +61,12 @@ CUtensorMap map_of_x(const LinearArgs& args, int tokens, int blocks) {
   return map;
 }
 
-int round_up_slots(int tokens) {
-  return tokens <= 1 ? 1 : tokens <= 2 ? 2 : tokens <= 4 ? 4 : tokens <= 8 ? 8 : 16;
-}
-
-DecodePlan plan_decode(const LinearArgs& args, const LinearSchedule& schedule) {
-  const PackedMatrix& w = args.w;
+// One way to cut the work; stage_blocks and the number of warps are given.
+DecodePlan plan_with(const PackedMatrix& w, int slots, int stage_blocks, int warps, int ctas) {
   DecodePlan plan;
-  plan.slots = round_up_slots(args.num_tokens);
-  const int tiles = plan.slots > 8 ? 2 : 1;
-  int warps = tiles == 1 ? 24 : 16;
-  if (schedule.max_warps > 0) warps = std::min(warps, schedule.max_warps);
-  const int ctas = schedule.max_ctas > 0 ? std::min(num_sms(), schedule.max_ctas) : num_sms();
+  plan.slots = slots;
+  plan.stage_blocks = stage_blocks;
+  const int tiles = (slots + 7) / 8;
   // A named barrier per group limits groups to 15 where there are slices to add.
   const int most_groups =
       std::max(1, std::min(warps / w.num_slices, w.num_slices > 1 ? 15 : warps));
@@ -80,20 +74,47 @@ DecodePlan plan_decode(const LinearArgs& args, const LinearSchedule& schedule) {
   const int groups = (w.num_strips + ctas * visits - 1) / (ctas * visits);
   plan.num_warps = groups * w.num_slices;
   plan.grid = std::min(ctas, (w.num_strips + groups - 1) / groups);
-
-  const int stage_blocks = blocks_per_stage(w.kind);
-  const size_t stage = static_cast<size_t>(stage_blocks) * (plan.num_warps * block_bytes(w.kind) +
-                                                            w.num_slices * plan.slots * 128) +
+  const size_t stage = static_cast<size_t>(stage_blocks) *
+                           (plan.num_warps * block_bytes(w.kind) + w.num_slices * slots * 128) +
                        8u * (2 + plan.num_warps);
   const size_t fixed = 1024 + (w.num_slices > 1 ? 2u * plan.num_warps * tiles * 512 : 0);
-  int stages = static_cast<int>((kSharedDecode - fixed) / stage);
   const int longest = (w.num_blocks + w.num_slices - 1) / w.num_slices;
   const int steps = (longest + stage_blocks - 1) / stage_blocks;
-  stages = std::min({stages, 24, std::max(2, steps * visits)});
-  if (schedule.num_stages > 0) stages = std::min(stages, schedule.num_stages);
-  INVAR_CHECK(stages >= 1, "no room for a stage");
-  plan.num_stages = stages;
-  plan.shared_bytes = fixed + stages * stage;
+  plan.num_stages = std::min(
+      {static_cast<int>((kSharedDecode - fixed) / stage), 24, std::max(2, steps * visits)});
+  plan.shared_bytes = fixed + plan.num_stages * stage;
+  plan.rounds = visits * groups;
+  return plan;
+}
+
+DecodePlan plan_decode(const LinearArgs& args, const LinearSchedule& schedule) {
+  const PackedMatrix& w = args.w;
+  const int slots = args.num_tokens == 1    ? 1
+                    : args.num_tokens <= 8  ? 8
+                    : args.num_tokens <= 16 ? 16
+                                            : 32;
+  const int ctas = schedule.max_ctas > 0 ? std::min(num_sms(), schedule.max_ctas) : num_sms();
+  const int few = few_stage_blocks(w.kind);
+  auto plan_for = [&](int stage_blocks) {
+    int warps = decode_warps(w.kind, slots, stage_blocks);
+    if (schedule.max_warps > 0) warps = std::min(warps, schedule.max_warps);
+    return plan_with(w, slots, stage_blocks, warps, ctas);
+  };
+  const int larger = slots <= 8 ? 2 * few : few, smaller = slots <= 8 ? few : few / 2;
+  DecodePlan plan = plan_for(slots == 32 ? smaller : larger);
+  // Larger stages unless they cost a round of strips, or leave too few stages in flight.
+  if (slots != 32) {
+    const DecodePlan other = plan_for(smaller);
+    const bool take_other = schedule.stage_blocks > 0
+                                ? schedule.stage_blocks == 1
+                                : other.rounds < plan.rounds ||
+                                      plan.num_stages < (slots <= 8 ? 2 : 3) ||
+                                      w.num_blocks / w.num_slices < plan.stage_blocks;
+    if (take_other || plan.num_stages < 1) plan = other;
+  }
+  if (schedule.num_stages > 0 && schedule.num_stages < plan.num_stages)
+    plan.num_stages = schedule.num_stages;  // the memory of the rest stays unused
+  INVAR_CHECK(plan.num_stages >= 1, "no room for a stage");
   return plan;
 }
 
@@ -147,7 +168,7 @@ void linear(cudaStream_t stream, const LinearArgs& args, const LinearSchedule& s
   if (decode) {
     INVAR_CHECK(args.num_tokens <= kMaxDecodeTokens, "%d tokens", args.num_tokens);
     const DecodePlan plan = plan_decode(args, schedule);
-    const CUtensorMap map = map_of_x(args, plan.slots, blocks_per_stage(args.w.kind));
+    const CUtensorMap map = map_of_x(args, plan.slots, plan.stage_blocks);
     with_kernels(args.w.kind, [&](auto kernels) {
       decltype(kernels)::decode(stream, map, args, plan, schedule.dependent);
     });

@@ -1,4 +1,4 @@
-// y = W x on packed matrices: the host side of lin_decode (1 to 16 tokens, mma.sync, bound by the
+// y = W x on packed matrices: the host side of lin_decode (1 to 32 tokens, mma.sync, bound by the
 // bytes of W) and lin_prefill (any number, wgmma). Both give the same bits for a token.
 //
 // This header is for hosts and tests; kernels are in lin_decode.cuh and lin_prefill.cuh.
@@ -27,12 +27,13 @@ struct LinearSchedule {
   Path path = Path::kChoose;
   int max_warps = 0;       // decode: compute warps of a CTA at most
   int num_stages = 0;      // ring depth at most
+  int stage_blocks = 0;    // decode: blocks of a ring stage, few (1) or many (2)
   int max_ctas = 0;        // grid at most
   int prefill_tokens = 0;  // tokens of a tile: 64 or 128
   bool dependent = false;  // programmatic dependent launch
 };
 
-inline constexpr int kMaxDecodeTokens = 16;
+inline constexpr int kMaxDecodeTokens = 32;
 
 void linear(cudaStream_t stream, const LinearArgs& args, const LinearSchedule& schedule = {});
 

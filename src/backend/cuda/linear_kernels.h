@@ -13,7 +13,9 @@ struct DecodePlan {
   int num_warps = 0;  // compute warps: groups of num_slices warps, one strip a group at a time
   int num_stages = 0;
   int grid = 0;
-  int slots = 0;  // token slots of a tile: 1, 2, 4, 8 or 16
+  int slots = 0;         // places for tokens: 1, 8, 16 or 32
+  int stage_blocks = 0;  // blocks of a ring stage
+  int rounds = 0;        // strips that a CTA works through one after another or side by side
   size_t shared_bytes = 0;
 };
 struct PrefillPlan {
@@ -34,6 +36,16 @@ struct LinearKernels {
   static void embed(cudaStream_t, const PackedMatrix&, const int32_t* ids, int num_tokens,
                     float scale, float* y, int64_t y_stride);
 };
+
+// Blocks of a decode ring stage: copies of 2 to 5 KB are best (cuda-measured.md section 3).
+INVAR_HD constexpr int few_stage_blocks(PackedKind kind) {
+  return kind == PackedKind::kBf16 || kind == PackedKind::kQ8 ? 2 : 4;
+}
+
+// Compute warps of a decode CTA at most: what registers allow. Larger stages read a block ahead.
+INVAR_HD constexpr int decode_warps(PackedKind kind, int slots, int stage_blocks) {
+  return slots <= 8 ? (stage_blocks <= few_stage_blocks(kind) ? 24 : 20) : slots == 16 ? 16 : 12;
+}
 
 INVAR_HD constexpr int prefill_weight_bytes(PackedKind kind) {  // of a stage, padded for alignment
   return (8 * block_bytes(kind) + 1023) / 1024 * 1024;

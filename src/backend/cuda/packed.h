@@ -62,18 +62,6 @@ INVAR_HD constexpr int block_bytes(PackedKind kind) {
   return 0;
 }
 
-// Blocks that one bulk copy of a decode warp brings: 2 to 4 KB is best (cuda-measured.md section
-// 3).
-INVAR_HD constexpr int blocks_per_stage(PackedKind kind) {
-  switch (kind) {
-    case PackedKind::kBf16:
-    case PackedKind::kQ8:
-      return 2;
-    default:
-      return 4;
-  }
-}
-
 // Slices of K. Matrices with few strips need many slices to fill the chip (and tensor parallelism
 // later splits them so); wide ones take two; the head, measured at 95 % of the read ceiling, one.
 // A slice has at least four blocks.

@@ -6,9 +6,9 @@
 namespace invar::cuda {
 namespace {
 
-constexpr int kNormThreads = 256;
+constexpr int kNormThreads = 512, kNormVectors = 4;
 
-// Sum over a block of 256: lanes by xor, then warps in order. Every thread gets it.
+// Sum over a block: lanes by xor, then warps in order. Every thread gets it.
 __device__ __forceinline__ float block_sum(float v) {
   __shared__ float warps[kNormThreads / 32];
 #pragma unroll
@@ -21,37 +21,89 @@ __device__ __forceinline__ float block_sum(float v) {
   return sum;
 }
 
-// 1 / sqrt(mean(x^2) + eps), columns threadIdx.x, + 256, ... in ascending order per thread.
-__device__ __forceinline__ float inverse_rms(const float* x, int num_cols, float eps) {
-  float sum = 0.f;
-  for (int i = threadIdx.x; i < num_cols; i += kNormThreads) sum = __fmaf_rn(x[i], x[i], sum);
-  const float mean = __fdiv_rn(block_sum(sum), static_cast<float>(num_cols));
+__device__ __forceinline__ float inverse_root(float sum, int num_cols, float eps) {
+  const float mean = __fdiv_rn(sum, static_cast<float>(num_cols));
   return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(mean, eps)));
 }
 
-// One block per token.
+// One block per token. Widths that are a multiple of 4 up to 8192: a thread keeps columns
+// 4 (threadIdx.x + 512 i) .. + 3 in registers, so x is read once and the weights before the wait.
+// Other widths: columns threadIdx.x + 512 i, two passes. Which of the two depends on the width
+// only. store(i, v): column i gets v = x / rms * weight.
+template <typename Store>
+__device__ __forceinline__ void normalize(const float* x, const float* weight, float eps,
+                                          int num_cols, Store&& store) {
+  if (num_cols % 4 == 0 && num_cols <= 4 * kNormThreads * kNormVectors) {
+    float4 w[kNormVectors], v[kNormVectors];
+    const int count = num_cols / 4;
+#pragma unroll
+    for (int i = 0; i < kNormVectors; ++i) {
+      const int at = threadIdx.x + i * kNormThreads;
+      if (at < count) w[i] = reinterpret_cast<const float4*>(weight)[at];
+    }
+    wait_for_producer();
+    let_next_kernel_start();
+#pragma unroll
+    for (int i = 0; i < kNormVectors; ++i) {
+      const int at = threadIdx.x + i * kNormThreads;
+      v[i] = at < count ? reinterpret_cast<const float4*>(x)[at] : make_float4(0, 0, 0, 0);
+    }
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < kNormVectors; ++i)
+      sum = __fmaf_rn(
+          v[i].w, v[i].w,
+          __fmaf_rn(v[i].z, v[i].z, __fmaf_rn(v[i].y, v[i].y, __fmaf_rn(v[i].x, v[i].x, sum))));
+    const float scale = inverse_root(block_sum(sum), num_cols, eps);
+#pragma unroll
+    for (int i = 0; i < kNormVectors; ++i) {
+      const int at = threadIdx.x + i * kNormThreads;
+      if (at < count)
+        store(4 * at, make_float4(__fmul_rn(__fmul_rn(v[i].x, scale), w[i].x),
+                                  __fmul_rn(__fmul_rn(v[i].y, scale), w[i].y),
+                                  __fmul_rn(__fmul_rn(v[i].z, scale), w[i].z),
+                                  __fmul_rn(__fmul_rn(v[i].w, scale), w[i].w)));
+    }
+    return;
+  }
+  wait_for_producer();
+  let_next_kernel_start();
+  float sum = 0.f;
+  for (int i = threadIdx.x; i < num_cols; i += kNormThreads) sum = __fmaf_rn(x[i], x[i], sum);
+  const float scale = inverse_root(block_sum(sum), num_cols, eps);
+  for (int i = threadIdx.x; i < num_cols; i += kNormThreads)
+    store(i, __fmul_rn(__fmul_rn(x[i], scale), weight[i]));
+}
+
+struct StoreBf16 {
+  __nv_bfloat16* y;
+  __device__ void operator()(int i, float v) const { y[i] = __float2bfloat16_rn(v); }
+  __device__ void operator()(int i, float4 v) const {
+    *reinterpret_cast<uint2*>(y + i) = make_uint2(bf16_pair(v.x, v.y), bf16_pair(v.z, v.w));
+  }
+};
+struct AddF32 {
+  float* y;
+  __device__ void operator()(int i, float v) const { y[i] = __fadd_rn(y[i], v); }
+  __device__ void operator()(int i, float4 v) const {
+    float4* to = reinterpret_cast<float4*>(y + i);
+    const float4 old = *to;
+    *to = make_float4(__fadd_rn(old.x, v.x), __fadd_rn(old.y, v.y), __fadd_rn(old.z, v.z),
+                      __fadd_rn(old.w, v.w));
+  }
+};
+
 __global__ void __launch_bounds__(kNormThreads)
     rms_norm_kernel(const float* x, int64_t x_stride, const float* weight, float eps, int num_cols,
                     __nv_bfloat16* y, int64_t y_stride) {
-  wait_for_producer();
-  let_next_kernel_start();
-  x += blockIdx.x * x_stride;
-  y += blockIdx.x * y_stride;
-  const float scale = inverse_rms(x, num_cols, eps);
-  for (int i = threadIdx.x; i < num_cols; i += kNormThreads)
-    y[i] = __float2bfloat16_rn(__fmul_rn(__fmul_rn(x[i], scale), weight[i]));
+  normalize(x + blockIdx.x * x_stride, weight, eps, num_cols, StoreBf16{y + blockIdx.x * y_stride});
 }
 
 __global__ void __launch_bounds__(kNormThreads)
     rms_norm_add_kernel(const float* x, int64_t x_stride, const float* weight, float eps,
                         int num_cols, float* residual, int64_t residual_stride) {
-  wait_for_producer();
-  let_next_kernel_start();
-  x += blockIdx.x * x_stride;
-  residual += blockIdx.x * residual_stride;
-  const float scale = inverse_rms(x, num_cols, eps);
-  for (int i = threadIdx.x; i < num_cols; i += kNormThreads)
-    residual[i] = __fadd_rn(residual[i], __fmul_rn(__fmul_rn(x[i], scale), weight[i]));
+  normalize(x + blockIdx.x * x_stride, weight, eps, num_cols,
+            AddF32{residual + blockIdx.x * residual_stride});
 }
 
 // One warp per (token, head).
@@ -109,11 +161,17 @@ __global__ void __launch_bounds__(256)
     *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
 }
 
+void check_rows(const float* x, int64_t x_stride, int num_cols) {
+  INVAR_CHECK(num_cols % 4 != 0 || (x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0),
+              "rows of x are not aligned to 16 bytes");
+}
+
 }  // namespace
 
 void rms_norm(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight, float eps,
               int num_tokens, int num_cols, void* y, int64_t y_stride, bool dependent) {
   if (num_tokens == 0) return;
+  check_rows(x, x_stride, num_cols);
   launch(rms_norm_kernel, dim3(num_tokens), dim3(kNormThreads), 0, stream, dependent, x, x_stride,
          weight, eps, num_cols, static_cast<__nv_bfloat16*>(y), y_stride);
 }
@@ -122,6 +180,7 @@ void rms_norm_add(cudaStream_t stream, const float* x, int64_t x_stride, const f
                   float eps, int num_tokens, int num_cols, float* residual, int64_t residual_stride,
                   bool dependent) {
   if (num_tokens == 0) return;
+  check_rows(x, x_stride, num_cols);
   launch(rms_norm_add_kernel, dim3(num_tokens), dim3(kNormThreads), 0, stream, dependent, x,
          x_stride, weight, eps, num_cols, residual, residual_stride);
 }
