@@ -49,13 +49,20 @@ Json Json::object() {
 
 const char* Json::kind_name() const {
   switch (kind_) {
-    case Kind::kNull: return "null";
-    case Kind::kBool: return "a boolean";
-    case Kind::kInt: return "an integer";
-    case Kind::kDouble: return "a number";
-    case Kind::kString: return "a string";
-    case Kind::kArray: return "an array";
-    case Kind::kObject: return "an object";
+    case Kind::kNull:
+      return "null";
+    case Kind::kBool:
+      return "a boolean";
+    case Kind::kInt:
+      return "an integer";
+    case Kind::kDouble:
+      return "a number";
+    case Kind::kString:
+      return "a string";
+    case Kind::kArray:
+      return "an array";
+    case Kind::kObject:
+      return "an object";
   }
   return "unknown";
 }
@@ -119,9 +126,18 @@ void Json::set(std::string_view key, Json value) {
 
 void Json::push_back(Json value) { items().push_back(std::move(value)); }
 
-// ---- Parsing -------------------------------------------------------------------------------------
+// ---- Parsing
+// -------------------------------------------------------------------------------------
 
 namespace {
+
+// At most `max_bytes` of the text, cut between characters.
+std::string shortened(const std::string& text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
 
 // Receives nlohmann's SAX events and builds the tree. A false return stops the parser; `error` then
 // says why.
@@ -149,16 +165,18 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& value) override {
     if (stack_.back().find(value) != nullptr)
-      return fail("key '" + value.substr(0, 80) + "' stands twice in one object");
+      return fail("key '" + shortened(value, 80) + "' stands twice in one object");
     keys_.back() = std::move(value);
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& e) override {
     if (error.empty()) {
-      // "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without its prefix.
+      // "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without its prefix,
+      // and not with all of a token of many megabytes.
       error = e.what();
       if (const size_t bracket = error.find("] "); bracket != std::string::npos)
         error.erase(0, bracket + 2);
+      error = shortened(error, 200);
     }
     return false;
   }
@@ -209,13 +227,17 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 Result<Json> Json::parse(std::string_view text, const JsonLimits& limits) {
+  // nlohmann takes a NUL for the end of the text. JSON has none, not even in strings.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
+    return invalid_argument("bad JSON: a NUL byte at offset %zu", nul);
   TreeBuilder builder(limits);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder))
     return invalid_argument("bad JSON: %s", builder.error.c_str());
   return std::move(builder.root);
 }
 
-// ---- Typed fields --------------------------------------------------------------------------------
+// ---- Typed fields
+// --------------------------------------------------------------------------------
 
 namespace {
 
@@ -261,8 +283,8 @@ Result<T> Json::optional(std::string_view key, T fallback) const {
   return convert<T>(key, *value);
 }
 
-#define INVAR_JSON_FIELD(T)                                        \
-  template Result<T> Json::required<T>(std::string_view) const;    \
+#define INVAR_JSON_FIELD(T)                                     \
+  template Result<T> Json::required<T>(std::string_view) const; \
   template Result<T> Json::optional<T>(std::string_view, T) const;
 INVAR_JSON_FIELD(bool)
 INVAR_JSON_FIELD(int)
@@ -271,19 +293,34 @@ INVAR_JSON_FIELD(double)
 INVAR_JSON_FIELD(std::string)
 #undef INVAR_JSON_FIELD
 
-// ---- Writing -------------------------------------------------------------------------------------
+// ---- Writing
+// -------------------------------------------------------------------------------------
 
 std::string json_quote(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
       default:
         if (static_cast<uint8_t>(c) < 0x20)
           out += format("\\u%04x", static_cast<unsigned>(static_cast<uint8_t>(c)));
@@ -301,11 +338,21 @@ void dump_to(std::string& out, const Json& json, int indent, int depth) {
     if (indent >= 0) out.append(1, '\n').append(static_cast<size_t>(indent * at), ' ');
   };
   switch (json.kind()) {
-    case Json::Kind::kNull: out += "null"; return;
-    case Json::Kind::kBool: out += json.as_bool() ? "true" : "false"; return;
-    case Json::Kind::kInt: out += std::to_string(json.as_int()); return;
-    case Json::Kind::kDouble: out += number_text(json.as_double()); return;
-    case Json::Kind::kString: out += json_quote(json.as_string()); return;
+    case Json::Kind::kNull:
+      out += "null";
+      return;
+    case Json::Kind::kBool:
+      out += json.as_bool() ? "true" : "false";
+      return;
+    case Json::Kind::kInt:
+      out += std::to_string(json.as_int());
+      return;
+    case Json::Kind::kDouble:
+      out += number_text(json.as_double());
+      return;
+    case Json::Kind::kString:
+      out += json_quote(json.as_string());
+      return;
     case Json::Kind::kArray: {
       out += '[';
       bool first = true;
@@ -346,14 +393,20 @@ std::string Json::dump(int indent) const {
 }
 
 bool Json::operator==(const Json& other) const {
+  if (is_int() && other.is_int()) return int_ == other.int_;
   if (is_number() && other.is_number()) return as_double() == other.as_double();
   if (kind_ != other.kind_) return false;
   switch (kind_) {
-    case Kind::kBool: return bool_ == other.bool_;
-    case Kind::kString: return *string_ == *other.string_;
-    case Kind::kArray: return *array_ == *other.array_;
-    case Kind::kObject: return object_->members == other.object_->members;
-    default: return true;
+    case Kind::kBool:
+      return bool_ == other.bool_;
+    case Kind::kString:
+      return *string_ == *other.string_;
+    case Kind::kArray:
+      return *array_ == *other.array_;
+    case Kind::kObject:
+      return object_->members == other.object_->members;
+    default:
+      return true;
   }
 }
 

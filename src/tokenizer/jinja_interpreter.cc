@@ -206,7 +206,7 @@ Interpreter::Flow Interpreter::run_for(const Stmt& stmt) {
   const List& source = filters_now ? items : loop->items;
 
   int64_t count = 0;
-  bool broken = false;
+  bool completed = false, broken = false;
   {
     const ScopeGuard guard(*this, outer);
     for (size_t i = 0; i < source.size() && !broken; ++i) {
@@ -222,11 +222,13 @@ Interpreter::Flow Interpreter::run_for(const Stmt& stmt) {
       if (loop_name_ >= 0) scope_->set(loop_name_, loop_value);
       const Flow flow = run(stmt.body);
       if (budget.failed()) return Flow::kNext;
-      if (flow == Flow::kBreak) broken = true;
+      // Jinja's: an iteration that breaks or continues does not count for `else`.
+      completed |= flow == Flow::kNext;
+      broken = flow == Flow::kBreak;
       if (filters_now) loop->previous = source[i];
     }
   }
-  return count == 0 ? run(stmt.else_body) : Flow::kNext;
+  return !completed ? run(stmt.else_body) : Flow::kNext;
 }
 
 Interpreter::Flow Interpreter::run_scope(const Stmt& stmt) {
@@ -693,7 +695,9 @@ Value Interpreter::slice(const Value& object, const Expr& bounds) {
     const auto& range = object.as<RangeObject>();
     auto part = std::make_shared<RangeObject>();
     part->start = range.start + begin * range.step;
-    part->step = count > 1 ? range.step * step : 1;
+    part->stop = range.start + end * range.step;
+    // A slice of one number or none may have any stride, whose product could overflow.
+    if (count > 1) part->step = range.step * step;
     part->count = count;
     return Value(Kind::kRange, std::move(part));
   }

@@ -346,6 +346,7 @@ Value g_range(In& in, const Value&, const Params&, const CallArgs& args) {
   }
   auto range = std::make_shared<RangeObject>();
   range->start = bounds[0];
+  range->stop = bounds[1];
   range->step = bounds[2];
   const int64_t distance = bounds[2] > 0 ? bounds[1] - bounds[0] : bounds[0] - bounds[1];
   const int64_t stride = bounds[2] > 0 ? bounds[2] : -bounds[2];

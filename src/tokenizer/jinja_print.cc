@@ -146,7 +146,7 @@ void append_repr(Budget& budget, StrBuilder& out, const Value& value) {
     case Kind::kRange: {
       const auto& range = value.as<RangeObject>();
       out.append(format("range(%lld, %lld", static_cast<long long>(range.start),
-                        static_cast<long long>(range.start + range.count * range.step)),
+                        static_cast<long long>(range.stop)),
                  false);
       if (range.step != 1) out.append(format(", %lld", static_cast<long long>(range.step)), false);
       out.append(")", false);

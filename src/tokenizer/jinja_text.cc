@@ -209,7 +209,9 @@ Str change_case(Budget& budget, const Str& str, Case how) {
     for (size_t at = 0; at < run.size(); at += char_size(run, at)) {
       const uint32_t c = decode_char(run, at);
       const uint32_t upper = to_upper(c), lower = to_lower(c);
-      const bool is_letter = upper != lower;
+      // The one common character that becomes two; others that do stay as they are.
+      const bool sharp_s = c == 0xDF;
+      const bool is_letter = upper != lower || sharp_s;
       bool up = false;
       switch (how) {
         case Case::kUpper:
@@ -230,7 +232,11 @@ Str change_case(Budget& budget, const Str& str, Case how) {
           up = c == lower;
           break;
       }
-      append_utf8(part, up ? upper : lower);
+      if (sharp_s && up) {
+        part += how == Case::kUpper || how == Case::kSwap ? "SS" : "Ss";
+      } else {
+        append_utf8(part, up ? upper : lower);
+      }
       after_letter = is_letter;
       // The title filter begins words after these characters only.
       first = how == Case::kTitleFilter &&

@@ -161,6 +161,7 @@ struct Dict : Object {
 };
 struct RangeObject : Object {
   int64_t start = 0, step = 1, count = 0;
+  int64_t stop = 0;  // as given, for repr()
   Value at(int64_t i) const { return Value::integer(start + i * step); }
 };
 struct NamespaceObject : Object {
