@@ -11,12 +11,14 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/pack_memory.h"
 #include "base/threads.h"
 
 namespace invar::cpu {
 
 struct LinearOptions {
   int activation_bits = 8;  // 8 or 12, for inner matrices; a head always takes 12
+  std::shared_ptr<PanelArena> arena = std::make_shared<PanelArena>();
 };
 
 // Errors: kUnsupported for a format or shape that the panels cannot hold, kResourceExhausted.

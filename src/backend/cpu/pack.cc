@@ -1,8 +1,5 @@
 // pack_panels: the parts of a request become segments of panels in one block of memory, filled in
 // parallel over panels. What a lane looks like: panels.h and pack_lane.cc.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -11,17 +8,6 @@
 
 namespace invar::cpu {
 namespace {
-
-// Whole zeroed pages, huge ones where the kernel gives them: 4 KiB pages lose 10 to 26 % of the
-// read bandwidth (design/cpu-kernels.md section 16).
-PanelMemory allocate(size_t num_bytes) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t size = (num_bytes + page - 1) / page * page;
-  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return PanelMemory(nullptr, FreePages{});
-  madvise(memory, size, MADV_HUGEPAGE);
-  return PanelMemory(static_cast<uint8_t*>(memory), FreePages{size});
-}
 
 void pack_panel(const MatrixView& matrix, const PanelFormat& format, int64_t panel_index,
                 uint8_t* panel) {
@@ -80,15 +66,13 @@ Result<std::unique_ptr<PackedPanels>> lay_out(const PackRequest& request,
 
 }  // namespace
 
-void FreePages::operator()(uint8_t* memory) const { munmap(memory, num_bytes); }
-
 Result<std::unique_ptr<PackedWeight>> pack_panels(const PackRequest& request, ThreadPool& pool,
                                                   const LinearOptions& options) {
   INVAR_CHECK(options.activation_bits == 8 || options.activation_bits == 12, "%d activation bits",
               options.activation_bits);
   INVAR_TRY_VOID(check_request(request));
   INVAR_TRY(std::unique_ptr<PackedPanels> packed, lay_out(request, options));
-  packed->memory = allocate(packed->num_bytes);
+  packed->memory = options.arena->allocate(packed->num_bytes);
   if (packed->memory == nullptr)
     return resource_exhausted("no memory for %zu bytes of packed weights (%s)", packed->num_bytes,
                               request.parts[0].name.c_str());

@@ -45,6 +45,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/pack_memory.h"
 
 namespace invar::cpu {
 
@@ -147,12 +148,6 @@ struct PanelSegment {
   int64_t num_rows = 0;   // real rows
   size_t offset = 0;      // of the first unit in memory
 };
-
-struct FreePages {
-  size_t num_bytes = 0;
-  void operator()(uint8_t* memory) const;
-};
-using PanelMemory = std::unique_ptr<uint8_t[], FreePages>;
 
 class PackedPanels final : public PackedWeight {
  public:
