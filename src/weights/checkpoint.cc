@@ -21,13 +21,15 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 
 namespace {
 
+bool is_projector(const std::string& name) { return name.find("mmproj") != std::string::npos; }
+
 // The one GGUF model of a folder: a file, or the first part of a split model. Files that accompany
 // a model (projectors of vision models) do not count.
 Result<std::string> gguf_of_folder(const std::string& folder,
                                    const std::vector<std::string>& names) {
   std::vector<std::string> models;
   for (const std::string& name : names) {
-    if (!name.ends_with(".gguf") || name.starts_with("mmproj")) continue;
+    if (!name.ends_with(".gguf") || is_projector(name)) continue;
     const size_t of = name.rfind("-of-");
     const bool later_part = of != std::string::npos && of >= 6 &&
                             name.size() == of + sizeof("-of-00001.gguf") - 1 &&
@@ -37,7 +39,7 @@ Result<std::string> gguf_of_folder(const std::string& folder,
   // Only later parts: open one, so that the missing first part is named.
   if (models.empty()) {
     for (const std::string& name : names)
-      if (name.ends_with(".gguf") && !name.starts_with("mmproj")) return folder + "/" + name;
+      if (name.ends_with(".gguf") && !is_projector(name)) return folder + "/" + name;
     return std::string();
   }
   if (models.size() == 1) return folder + "/" + models[0];
@@ -48,15 +50,17 @@ Result<std::string> gguf_of_folder(const std::string& folder,
 
 Result<std::unique_ptr<Checkpoint>> open_folder(const std::string& folder) {
   const std::vector<std::string> names = list_folder(folder);
-  bool safetensors = false, pickle = false;
+  bool config = false, safetensors = false, pickle = false;
   for (const std::string& name : names) {
+    config = config || name == "config.json";
     safetensors =
         safetensors || name.ends_with(".safetensors") || name == "model.safetensors.index.json";
     pickle = pickle || name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
   }
-  if (safetensors) return open_safetensors(folder, "");
+  if (safetensors && config) return open_safetensors(folder, "");
   INVAR_TRY(const std::string gguf, gguf_of_folder(folder, names));
   if (!gguf.empty()) return open_gguf(gguf);
+  if (safetensors) return open_safetensors(folder, "");  // says that config.json is missing
   if (pickle)
     return unsupported(
         "%s: holds pickle weights (.bin, .pt) only, which can run code and are never "
@@ -92,8 +96,7 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& given) {
     if (checkpoint) (*checkpoint)->path = given;
     return checkpoint;
   }
-  // Asked before opening: a pipe would let us wait for ever.
-  if (!S_ISREG(info.st_mode)) return invalid_argument("%s: is no regular file", given.c_str());
+  INVAR_TRY_VOID(check_regular(given));
   INVAR_TRY(const MappedFile file, MappedFile::open(given));
   const std::span<const uint8_t> bytes = file.bytes();
   if (bytes.size() >= 4 && std::memcmp(bytes.data(), "GGUF", 4) == 0) return open_gguf(given);
@@ -109,6 +112,13 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& given) {
       "%s: is neither GGUF nor safetensors: it begins with the bytes %s; check where it "
       "was fetched from",
       given.c_str(), start.c_str());
+}
+
+Result<void> check_regular(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return invalid_argument("%s: is no regular file", path.c_str());
+  return {};
 }
 
 Result<void> check_not_foreign(const std::string& path, std::span<const uint8_t> bytes) {
@@ -164,7 +174,9 @@ std::string folder_of(const std::string& path) {
 }
 
 std::string weight_fingerprint(const std::vector<WeightFile>& files, const std::string& extra) {
-  constexpr size_t kNumSamples = 128, kSampleBytes = 4096;
+  // 256 samples over the whole model, so that a model of many files opens as fast on a slow disk.
+  constexpr size_t kSampleBytes = 4096;
+  const size_t num_samples = std::max<size_t>(256 / std::max<size_t>(files.size(), 1), 4);
   Sha256 hash;
   const auto update_text = [&](const std::string& text) {
     hash.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
@@ -176,14 +188,14 @@ std::string weight_fingerprint(const std::vector<WeightFile>& files, const std::
     update_text(format("\n%zu %zu\n", bytes.size(), weights.header_bytes));
     hash.update(bytes.first(weights.header_bytes));
     const std::span<const uint8_t> data = bytes.subspan(weights.header_bytes);
-    if (data.size() <= kNumSamples * kSampleBytes) {
+    if (data.size() <= num_samples * kSampleBytes) {
       hash.update(data);
       continue;
     }
     const size_t span = data.size() - kSampleBytes;  // the last sample ends with the file
-    for (size_t i = 0; i < kNumSamples; ++i) {
+    for (size_t i = 0; i < num_samples; ++i) {
       const size_t begin =
-          span / (kNumSamples - 1) * i + span % (kNumSamples - 1) * i / (kNumSamples - 1);
+          span / (num_samples - 1) * i + span % (num_samples - 1) * i / (num_samples - 1);
       hash.update(data.subspan(begin, kSampleBytes));
     }
   }

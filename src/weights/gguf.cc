@@ -41,6 +41,7 @@ class GgufCheckpoint : public Checkpoint {
  private:
   // Maps and parses; the file is files_.back() afterwards.
   Result<GgufFile> add_file(const std::string& file_path) {
+    INVAR_TRY_VOID(check_regular(file_path));
     INVAR_TRY(MappedFile file, MappedFile::open(file_path));
     INVAR_TRY_VOID(check_not_foreign(file_path, file.bytes()));
     auto parsed = parse_gguf(file.bytes());

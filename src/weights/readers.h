@@ -26,6 +26,9 @@ std::string folder_of(const std::string& path);
 // Names in a folder, sorted; empty when it cannot be read.
 std::vector<std::string> list_folder(const std::string& folder);
 
+// Asked before a file is opened: opening a pipe would wait for ever.
+Result<void> check_regular(const std::string& path);
+
 // An error with the remedy when the bytes are a well-known something else: an HTML page, a Git LFS
 // pointer, a pickle.
 Result<void> check_not_foreign(const std::string& path, std::span<const uint8_t> bytes);

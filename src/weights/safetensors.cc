@@ -32,6 +32,7 @@ std::string real_path(const std::string& path) {
 Result<std::string> file_in(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name;
   if (!file_exists(path)) return not_found("%s: no such file", path.c_str());
+  INVAR_TRY_VOID(check_regular(path));
   const std::string home = real_path(folder), target_folder = folder_of(real_path(path));
   if (target_folder == home) return path;
   const std::string parent = folder_of(home);

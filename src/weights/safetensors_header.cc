@@ -1,3 +1,5 @@
+// Safetensors headers and indexes: each member's JSON is parsed by base/json, sizes and ranges are
+// checked here. What dtypes and names mean is hf_tensors.cc's.
 #include "weights/safetensors_header.h"
 
 #include <algorithm>

@@ -70,6 +70,7 @@ TEST(GgufTest, VocabularyTemplatesAndSampling) {
   gguf.add("tokenizer.ggml.add_bos_token", false);
   gguf.add("tokenizer.chat_template", "default text");
   gguf.add("tokenizer.chat_template.tool_use", "tool text");
+  gguf.add("tokenizer.huggingface.json", std::string(3 << 20, ' '));
   gguf.add("general.sampling.temp", 0.5f);
   gguf.add("general.sampling.top_k", int32_t{40});
   gguf.add("general.sampling.penalty_repeat", 1.5f);

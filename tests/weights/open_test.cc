@@ -35,6 +35,12 @@ TEST(OpenTest, PathsThatHoldNoModel) {
   EXPECT_THAT(error_of(folder.path()), HasSubstr("no model in this folder"));
   ASSERT_EQ(::mkfifo(folder.file("pipe.gguf").c_str(), 0600), 0);
   EXPECT_THAT(error_of(folder.file("pipe.gguf")), HasSubstr("no regular file"));
+  EXPECT_THAT(Checkpoint::open(folder.path()).error().message, HasSubstr("no regular file"));
+  ASSERT_EQ(::mkfifo(folder.file("config.json").c_str(), 0600), 0);
+  folder.write("x.safetensors", std::string("x"));
+  EXPECT_THAT(Checkpoint::open(folder.path()).error().message, HasSubstr("no regular file"));
+  for (const char* name : {"config.json", "x.safetensors"})
+    std::filesystem::remove(folder.file(name));
   std::filesystem::remove(folder.file("pipe.gguf"));
   folder.write("pytorch_model.bin", std::string("\x80\x02}q", 4));
   EXPECT_THAT(error_of(folder.path()), HasSubstr("pickle"));
@@ -74,6 +80,8 @@ TEST(OpenTest, FolderWithSeveralGgufModels) {
   gguf.add_f32("w", {1}, {1});
   gguf.write(folder.file("a.gguf"));
   gguf.write(folder.file("mmproj-a.gguf"));
+  EXPECT_EQ(error_of(folder.path()), "");
+  folder.write("other.safetensors", std::string("no config.json beside it: not the model"));
   EXPECT_EQ(error_of(folder.path()), "");
   gguf.write(folder.file("b.gguf"));
   EXPECT_THAT(error_of(folder.path()), HasSubstr("2 GGUF models (a.gguf, b.gguf)"));
