@@ -9,6 +9,9 @@
 
 namespace invar::jinja {
 
+// A string of its own takes memory and time far beyond its bytes.
+constexpr int64_t kPieceSteps = 10;
+
 // memmem of glibc is linear (two-way); std::string::find is not.
 size_t find_text(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return kNotFound;
@@ -96,7 +99,7 @@ Value split(Budget& budget, const Str& str, const Str* separator, int64_t max_sp
   size_t at = 0;
   if (separator == nullptr) {
     at = skip_space(text, 0);
-    while (at < text.size() && budget.spend(2)) {
+    while (at < text.size() && budget.spend(kPieceSteps)) {
       if (max_splits >= 0 && static_cast<int64_t>(parts.size()) >= max_splits) {
         parts.push_back(str.bytes(at, text.size()));
         return make_list(budget, std::move(parts));
@@ -114,7 +117,7 @@ Value split(Budget& budget, const Str& str, const Str* separator, int64_t max_sp
   }
   while (max_splits < 0 || static_cast<int64_t>(parts.size()) < max_splits) {
     const size_t found = find_text(text, separator->text(), at);
-    if (found == kNotFound || !budget.spend(2)) break;
+    if (found == kNotFound || !budget.spend(kPieceSteps)) break;
     parts.push_back(str.bytes(at, found));
     at = found + separator->num_bytes();
   }
@@ -130,7 +133,8 @@ Value rsplit(Budget& budget, const Str& str, const Str* separator, int64_t max_s
   size_t end = text.size();
   if (separator == nullptr) {
     end = rskip_space(text, end);
-    while (end > 0 && static_cast<int64_t>(parts.size()) < max_splits && budget.spend(2)) {
+    while (end > 0 && static_cast<int64_t>(parts.size()) < max_splits &&
+           budget.spend(kPieceSteps)) {
       size_t at = end;
       while (at > 0) {
         const size_t before = char_before(text, at);
@@ -148,7 +152,7 @@ Value rsplit(Budget& budget, const Str& str, const Str* separator, int64_t max_s
     }
     while (static_cast<int64_t>(parts.size()) < max_splits) {
       const size_t found = rfind_text(budget, text.substr(0, end), separator->text());
-      if (found == kNotFound || !budget.spend(2)) break;
+      if (found == kNotFound || !budget.spend(kPieceSteps)) break;
       parts.push_back(str.bytes(found + separator->num_bytes(), end));
       end = found;
     }
@@ -162,7 +166,7 @@ List split_lines(Budget& budget, const Str& str, bool keep_ends) {
   const std::string& text = str.text();
   List lines;
   if (!budget.spend_bytes(text.size())) return lines;
-  for (size_t begin = 0; begin < text.size() && budget.spend(2);) {
+  for (size_t begin = 0; begin < text.size() && budget.spend(kPieceSteps);) {
     size_t at = begin, end = text.size(), next = text.size();
     for (; at < text.size(); at += char_size(text, at)) {
       const uint32_t c = decode_char(text, at);
@@ -195,6 +199,13 @@ Str repeat(Budget& budget, const Str& str, int64_t count) {
   const bool huge = size > static_cast<__int128>(budget.limits.max_output_bytes);
   if (!budget.spend_bytes(huge ? budget.limits.max_output_bytes + 1 : static_cast<size_t>(size)))
     return {};
+  if (str.data()->cuts.empty()) {
+    std::string text = str.text();
+    text.reserve(static_cast<size_t>(size));
+    while (text.size() * 2 <= static_cast<size_t>(size)) text += text;
+    text += text.substr(0, static_cast<size_t>(size) - text.size());
+    return Str(std::move(text), str.all_trusted());
+  }
   StrBuilder out;
   for (; count > 0; --count) out.append(str);
   return out.build();

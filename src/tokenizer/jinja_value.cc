@@ -401,7 +401,7 @@ List iterate(Budget& budget, const Value& value) {
       break;
     case Kind::kString: {
       const Str str = value.as_str();
-      budget.spend(3 * length);  // a string of its own for each character
+      budget.spend(9 * length);  // a string of its own for each character
       for (size_t at = 0; at < str.num_bytes() && !budget.failed();) {
         const size_t size = char_size(str.text(), at);
         items.push_back(str.bytes(at, at + size));
