@@ -90,7 +90,7 @@ VARIANTS = {
     "previous": sequence(split(r"[aeiou ]", "MergedWithPrevious"), byte_level()),
     "next": sequence(split(r"[aeiou ]", "MergedWithNext"), byte_level()),
     "contiguous": sequence(split(r"[aeiou ]", "Contiguous"), byte_level()),
-    "inverted": sequence(split(r"\p{L}+|\p{N}", "Removed", True), byte_level()),
+    "inverted": sequence(split(r"[a-zA-Zé中]+|[0-9]", "Removed", True), byte_level()),
     "ignore-merges": sequence(split(LLAMA3), byte_level()),
 }
 
