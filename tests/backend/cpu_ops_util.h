@@ -16,14 +16,16 @@
 namespace invar::cpu {
 
 inline std::vector<Isa> testable_isas() {
+  static bool said = false;
   std::vector<Isa> isas;
   for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
     if (isa_available(isa)) {
       isas.push_back(isa);
-    } else {
+    } else if (!said) {
       std::printf("not run: %s, which this CPU lacks\n", isa_name(isa));
     }
   }
+  said = true;
   return isas;
 }
 
