@@ -30,7 +30,7 @@ host="-O2 -ffp-contract=off -Wall -Wextra -Wshadow -Werror"
   done
   if [ "$what" = all ]; then
     for f in src/base/check.cc src/base/log.cc src/base/result.cc src/tensor/quant*.cc \
-             src/tensor/tensor.cc; do
+             src/tensor/tensor.cc src/base/threads*.cc src/backend/reference/*.cc; do
       echo "g++ $common $host -c $f -o $build/base_$(basename "$f").o"
     done
     for f in tests/cuda/*.cc; do

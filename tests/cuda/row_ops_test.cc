@@ -22,7 +22,8 @@ TEST(CudaRowOps, RmsNorm) {
     DeviceBuffer<float> dx(x), dw(weight), dr(residual);
     DeviceBuffer<Bf16> y(static_cast<size_t>(kTokens) * cols), one(static_cast<size_t>(cols));
     rms_norm(nullptr, dx.data(), cols, dw.data(), 1e-6f, kTokens, cols, y.data(), cols);
-    rms_norm_add(nullptr, dx.data(), cols, dw.data(), 1e-6f, kTokens, cols, dr.data(), cols);
+    rms_norm_add(nullptr, dx.data(), cols, dw.data(), 1e-6f, kTokens, cols, dr.data(), cols,
+                 dr.data(), cols);
     const std::vector<Bf16> got = y.get();
     const std::vector<float> sum = dr.get();
     for (int t = 0; t < kTokens; ++t) {
@@ -48,7 +49,8 @@ TEST(CudaRowOps, HeadRmsNorm) {
   const std::vector<float> weight = random_floats(random, kDim);
   DeviceBuffer<Bf16> dx(x);
   DeviceBuffer<float> dw(weight);
-  head_rms_norm(nullptr, dx.data(), kStride, dw.data(), 1e-6f, kTokens, kHeads, kDim);
+  head_rms_norm(nullptr, OutputType::kBF16, dx.data(), kStride, dw.data(), 1e-6f, kTokens, kHeads,
+                kDim);
   const std::vector<Bf16> got = dx.get();
   for (int t = 0; t < kTokens; ++t) {
     for (int h = 0; h < kHeads; ++h) {
@@ -77,8 +79,8 @@ TEST(CudaRowOps, Rope) {
     DeviceBuffer<Bf16> dx(x);
     DeviceBuffer<double> df(inv_freq);
     DeviceBuffer<int32_t> dp(positions);
-    rope(nullptr, dx.data(), kHeads * kDim, dp.data(), df.data(), freqs, 1.0f, kTokens, kHeads,
-         kDim);
+    rope(nullptr, OutputType::kBF16, dx.data(), kHeads * kDim, dp.data(), df.data(), freqs, 1.0f,
+         kTokens, kHeads, kDim);
     const std::vector<Bf16> got = dx.get();
     for (int t = 0; t < kTokens; ++t)
       for (int h = 0; h < kHeads; ++h)

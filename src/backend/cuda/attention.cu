@@ -34,6 +34,16 @@ struct Params {
   bool split;
 };
 
+// Eight values from element `at` on, as bf16.
+__device__ __forceinline__ uint4 load_eight(const void* from, OutputType type, int64_t at) {
+  if (type == OutputType::kBF16)
+    return *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(from) + at);
+  const float4* f = reinterpret_cast<const float4*>(static_cast<const float*>(from) + at);
+  const float4 a = f[0], b = f[1];
+  return make_uint4(bf16_pair(a.x, a.y), bf16_pair(a.z, a.w), bf16_pair(b.x, b.y),
+                    bf16_pair(b.z, b.w));
+}
+
 // ---- Storing k and v: a thread per 8 values; V goes to its transposed place.
 __global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ Params p) {
   wait_for_producer();
@@ -50,11 +60,12 @@ __global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ P
                         p.c.pages[w.first_page + position / kGroupKeys] * p.page_size;
   __nv_bfloat16* keys = page + int64_t{head} * 2 * kGroupKeys * s.head_dim;
   __nv_bfloat16* values = keys + kGroupKeys * s.head_dim;
-  const auto* k = static_cast<const __nv_bfloat16*>(p.c.k) + row * p.c.k_stride + chunk * 8;
-  const auto* v = static_cast<const __nv_bfloat16*>(p.c.v) + row * p.c.v_stride + chunk * 8;
-  *reinterpret_cast<uint4*>(keys + key * s.head_dim + dim) = *reinterpret_cast<const uint4*>(k);
+  const uint4 k = load_eight(p.c.k, p.c.input_type, row * p.c.k_stride + chunk * 8);
+  const uint4 v = load_eight(p.c.v, p.c.input_type, row * p.c.v_stride + chunk * 8);
+  *reinterpret_cast<uint4*>(keys + key * s.head_dim + dim) = k;
+  const auto* value = reinterpret_cast<const __nv_bfloat16*>(&v);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) values[(dim + i) * kGroupKeys + key] = v[i];
+  for (int i = 0; i < 8; ++i) values[(dim + i) * kGroupKeys + key] = value[i];
 }
 
 __device__ __forceinline__ float quad_max(float v) {
@@ -141,8 +152,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
     if (packed < packed_rows) {
       const int token = w.first_row + packed / p.heads_per_kv;
       const int head = kv_head * p.heads_per_kv + packed % p.heads_per_kv;
-      v = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(p.c.q) +
-                                          token * p.c.q_stride + head * kHeadDim + chunk * 8);
+      v = load_eight(p.c.q, p.c.input_type, token * p.c.q_stride + head * kHeadDim + chunk * 8);
     }
     *reinterpret_cast<uint4*>(q_shared + row * q_row(kHeadDim) + chunk * 8) = v;
   }

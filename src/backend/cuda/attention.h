@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/epilogue.h"
+
 namespace invar::cuda {
 
 inline constexpr int kGroupKeys = 256;  // of a page and of a fold step
@@ -45,7 +47,8 @@ struct AttentionShape {
 
 struct AttentionCall {
   AttentionShape shape;
-  const void* q = nullptr;  // bf16 rows, strides in elements; aligned to 16 bytes
+  OutputType input_type = OutputType::kBF16;  // of q, k and v; fp32 is rounded to bf16
+  const void* q = nullptr;                    // rows, strides in elements; aligned to 16 bytes
   int64_t q_stride = 0;
   const void* k = nullptr;
   int64_t k_stride = 0;

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(384, 1) lin_prefill(const __grid_constant__ CU
     prefetch_tensor_map(&x_map);
     for (int i = 0; i < stages; ++i) {
       barrier_init(full + 8 * i, 1);
-      barrier_init(empty + 8 * i, 2);
+      barrier_init(empty + 8 * i, 8);
     }
     barrier_init_fence();
   }
@@ -142,7 +142,9 @@ __global__ void __launch_bounds__(384, 1) lin_prefill(const __grid_constant__ CU
           if (more) barrier_wait(full + 8 * slot, parity);
           if (more && !kCodesAreFragments) read_codes(slot);
           wgmma_wait_all();
-          if ((threadIdx.x & 127) == 0) barrier_arrive(empty + 8 * used);
+          // Each warp for itself: that one has finished says nothing of its warpgroup's others.
+          __syncwarp();
+          if (lane == 0) barrier_arrive(empty + 8 * used);
           if (more && kCodesAreFragments) read_codes(slot);
         }
         // The tree: slice s closes as many levels as s has trailing ones.

@@ -83,13 +83,13 @@ struct StoreBf16 {
   }
 };
 struct AddF32 {
+  const float* residual;
   float* y;
-  __device__ void operator()(int i, float v) const { y[i] = __fadd_rn(y[i], v); }
+  __device__ void operator()(int i, float v) const { y[i] = __fadd_rn(residual[i], v); }
   __device__ void operator()(int i, float4 v) const {
-    float4* to = reinterpret_cast<float4*>(y + i);
-    const float4 old = *to;
-    *to = make_float4(__fadd_rn(old.x, v.x), __fadd_rn(old.y, v.y), __fadd_rn(old.z, v.z),
-                      __fadd_rn(old.w, v.w));
+    const float4 r = *reinterpret_cast<const float4*>(residual + i);
+    *reinterpret_cast<float4*>(y + i) = make_float4(__fadd_rn(r.x, v.x), __fadd_rn(r.y, v.y),
+                                                    __fadd_rn(r.z, v.z), __fadd_rn(r.w, v.w));
   }
 };
 
@@ -101,15 +101,22 @@ __global__ void __launch_bounds__(kNormThreads)
 
 __global__ void __launch_bounds__(kNormThreads)
     rms_norm_add_kernel(const float* x, int64_t x_stride, const float* weight, float eps,
-                        int num_cols, float* residual, int64_t residual_stride) {
+                        int num_cols, const float* residual, int64_t residual_stride, float* y,
+                        int64_t y_stride) {
   normalize(x + blockIdx.x * x_stride, weight, eps, num_cols,
-            AddF32{residual + blockIdx.x * residual_stride});
+            AddF32{residual + blockIdx.x * residual_stride, y + blockIdx.x * y_stride});
 }
 
+__device__ __forceinline__ float value_of(float v) { return v; }
+__device__ __forceinline__ float value_of(__nv_bfloat16 v) { return __bfloat162float(v); }
+__device__ __forceinline__ void assign(float& to, float v) { to = v; }
+__device__ __forceinline__ void assign(__nv_bfloat16& to, float v) { to = __float2bfloat16_rn(v); }
+
 // One warp per (token, head).
+template <typename T>
 __global__ void __launch_bounds__(128)
-    head_rms_norm_kernel(__nv_bfloat16* x, int64_t x_stride, const float* weight, float eps,
-                         int num_pairs, int num_heads, int head_dim) {
+    head_rms_norm_kernel(T* x, int64_t x_stride, const float* weight, float eps, int num_pairs,
+                         int num_heads, int head_dim) {
   wait_for_producer();
   let_next_kernel_start();
   const int pair = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
@@ -117,22 +124,21 @@ __global__ void __launch_bounds__(128)
   x += pair / num_heads * x_stride + pair % num_heads * head_dim;
   float sum = 0.f;
   for (int i = lane; i < head_dim; i += 32) {
-    const float v = __bfloat162float(x[i]);
+    const float v = value_of(x[i]);
     sum = __fmaf_rn(v, v, sum);
   }
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
-  const float mean = __fdiv_rn(sum, static_cast<float>(head_dim));
-  const float scale = __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(mean, eps)));
+  const float scale = inverse_root(sum, head_dim, eps);
   for (int i = lane; i < head_dim; i += 32)
-    x[i] = __float2bfloat16_rn(__fmul_rn(__fmul_rn(__bfloat162float(x[i]), scale), weight[i]));
+    assign(x[i], __fmul_rn(__fmul_rn(value_of(x[i]), scale), weight[i]));
 }
 
 // One block per token: a thread makes the sine of one frequency for all heads.
+template <typename T>
 __global__ void __launch_bounds__(128)
-    rope_kernel(__nv_bfloat16* x, int64_t x_stride, const int32_t* positions,
-                const double* inv_freq, int num_freqs, float magnitude, int num_heads,
-                int head_dim) {
+    rope_kernel(T* x, int64_t x_stride, const int32_t* positions, const double* inv_freq,
+                int num_freqs, float magnitude, int num_heads, int head_dim) {
   wait_for_producer();
   let_next_kernel_start();
   x += blockIdx.x * x_stride;
@@ -143,10 +149,10 @@ __global__ void __launch_bounds__(128)
     const float s = __fmul_rn(__double2float_rn(sine), magnitude);
     const float c = __fmul_rn(__double2float_rn(cosine), magnitude);
     for (int h = 0; h < num_heads; ++h) {
-      __nv_bfloat16* head = x + h * head_dim;
-      const float a = __bfloat162float(head[i]), b = __bfloat162float(head[i + num_freqs]);
-      head[i] = __float2bfloat16_rn(__fmaf_rn(a, c, -__fmul_rn(b, s)));
-      head[i + num_freqs] = __float2bfloat16_rn(__fmaf_rn(b, c, __fmul_rn(a, s)));
+      T* head = x + h * head_dim;
+      const float a = value_of(head[i]), b = value_of(head[i + num_freqs]);
+      assign(head[i], __fmaf_rn(a, c, -__fmul_rn(b, s)));
+      assign(head[i + num_freqs], __fmaf_rn(b, c, __fmul_rn(a, s)));
     }
   }
 }
@@ -177,30 +183,43 @@ void rms_norm(cudaStream_t stream, const float* x, int64_t x_stride, const float
 }
 
 void rms_norm_add(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight,
-                  float eps, int num_tokens, int num_cols, float* residual, int64_t residual_stride,
-                  bool dependent) {
+                  float eps, int num_tokens, int num_cols, const float* residual,
+                  int64_t residual_stride, float* y, int64_t y_stride, bool dependent) {
   if (num_tokens == 0) return;
   check_rows(x, x_stride, num_cols);
+  check_rows(residual, residual_stride, num_cols);
+  check_rows(y, y_stride, num_cols);
   launch(rms_norm_add_kernel, dim3(num_tokens), dim3(kNormThreads), 0, stream, dependent, x,
-         x_stride, weight, eps, num_cols, residual, residual_stride);
+         x_stride, weight, eps, num_cols, residual, residual_stride, y, y_stride);
 }
 
-void head_rms_norm(cudaStream_t stream, void* x, int64_t x_stride, const float* weight, float eps,
-                   int num_tokens, int num_heads, int head_dim, bool dependent) {
+void head_rms_norm(cudaStream_t stream, OutputType type, void* x, int64_t x_stride,
+                   const float* weight, float eps, int num_tokens, int num_heads, int head_dim,
+                   bool dependent) {
   if (num_tokens == 0) return;
   const int pairs = num_tokens * num_heads;
-  launch(head_rms_norm_kernel, dim3((pairs + 3) / 4), dim3(128), 0, stream, dependent,
-         static_cast<__nv_bfloat16*>(x), x_stride, weight, eps, pairs, num_heads, head_dim);
+  const dim3 grid((pairs + 3) / 4), block(128);
+  if (type == OutputType::kF32)
+    launch(head_rms_norm_kernel<float>, grid, block, 0, stream, dependent, static_cast<float*>(x),
+           x_stride, weight, eps, pairs, num_heads, head_dim);
+  else
+    launch(head_rms_norm_kernel<__nv_bfloat16>, grid, block, 0, stream, dependent,
+           static_cast<__nv_bfloat16*>(x), x_stride, weight, eps, pairs, num_heads, head_dim);
 }
 
-void rope(cudaStream_t stream, void* x, int64_t x_stride, const int32_t* positions,
+void rope(cudaStream_t stream, OutputType type, void* x, int64_t x_stride, const int32_t* positions,
           const double* inv_freq, int num_freqs, float magnitude, int num_tokens, int num_heads,
           int head_dim, bool dependent) {
   if (num_tokens == 0) return;
   INVAR_CHECK(2 * num_freqs <= head_dim, "%d frequencies, head_dim %d", num_freqs, head_dim);
-  launch(rope_kernel, dim3(num_tokens), dim3(128), 0, stream, dependent,
-         static_cast<__nv_bfloat16*>(x), x_stride, positions, inv_freq, num_freqs, magnitude,
-         num_heads, head_dim);
+  const dim3 grid(num_tokens), block(128);
+  if (type == OutputType::kF32)
+    launch(rope_kernel<float>, grid, block, 0, stream, dependent, static_cast<float*>(x), x_stride,
+           positions, inv_freq, num_freqs, magnitude, num_heads, head_dim);
+  else
+    launch(rope_kernel<__nv_bfloat16>, grid, block, 0, stream, dependent,
+           static_cast<__nv_bfloat16*>(x), x_stride, positions, inv_freq, num_freqs, magnitude,
+           num_heads, head_dim);
 }
 
 void gather_rows(cudaStream_t stream, const void* x, int64_t x_stride_bytes, const int32_t* rows,

@@ -6,24 +6,27 @@
 
 #include <cstdint>
 
+#include "backend/cuda/epilogue.h"
+
 namespace invar::cuda {
 
 // y[t] = bf16(x[t] / sqrt(mean(x[t]^2) + eps) * weight).  x fp32, y bf16.
 void rms_norm(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight, float eps,
               int num_tokens, int num_cols, void* y, int64_t y_stride, bool dependent = false);
 
-// residual[t] += rms_norm(x[t]), both fp32.
+// y[t] = rms_norm(x[t]) + residual[t], all fp32; y may be x or residual.
 void rms_norm_add(cudaStream_t stream, const float* x, int64_t x_stride, const float* weight,
-                  float eps, int num_tokens, int num_cols, float* residual, int64_t residual_stride,
-                  bool dependent = false);
+                  float eps, int num_tokens, int num_cols, const float* residual,
+                  int64_t residual_stride, float* y, int64_t y_stride, bool dependent = false);
 
-// In place on bf16 heads: x [num_tokens, num_heads * head_dim].
-void head_rms_norm(cudaStream_t stream, void* x, int64_t x_stride, const float* weight, float eps,
-                   int num_tokens, int num_heads, int head_dim, bool dependent = false);
+// In place on heads of the given type: x [num_tokens, num_heads * head_dim].
+void head_rms_norm(cudaStream_t stream, OutputType type, void* x, int64_t x_stride,
+                   const float* weight, float eps, int num_tokens, int num_heads, int head_dim,
+                   bool dependent = false);
 
-// Half-split rotation in place on bf16 heads. inv_freq on the device, num_freqs <= head_dim / 2;
-// angles and their sines are computed in double from the position alone.
-void rope(cudaStream_t stream, void* x, int64_t x_stride, const int32_t* positions,
+// Half-split rotation in place. inv_freq on the device, num_freqs <= head_dim / 2; angles and their
+// sines are computed in double from the position alone.
+void rope(cudaStream_t stream, OutputType type, void* x, int64_t x_stride, const int32_t* positions,
           const double* inv_freq, int num_freqs, float magnitude, int num_tokens, int num_heads,
           int head_dim, bool dependent = false);
 
