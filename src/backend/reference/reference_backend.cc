@@ -158,13 +158,13 @@ class ReferenceBackend : public Backend {
   void linear(Tensor y, Tensor x, const PackedWeight& w, std::span<const float> bias,
               Tensor residual) override {
     const auto& weight = static_cast<const ReferenceWeight&>(w);
-    const std::vector<double> columns = transposed(x);
+    const std::vector<double> tiles = tiled(x);
     pool_.run(w.num_rows, [&](int64_t begin, int64_t end, int) {
       std::vector<float> row(static_cast<size_t>(w.num_cols));
       std::vector<double> sums(static_cast<size_t>(x.num_rows));
       for (int64_t n = begin; n < end; ++n) {
         weight.row(n, row.data());
-        dot_rows(row, columns, sums);
+        dot_rows(row, tiles, sums);
         for (int64_t t = 0; t < x.num_rows; ++t) {
           double value = sums[static_cast<size_t>(t)];
           if (!bias.empty()) value += bias[static_cast<size_t>(n)];
@@ -177,15 +177,15 @@ class ReferenceBackend : public Backend {
 
   void gated_linear(Tensor y, Tensor x, const PackedWeight& w, Activation activation) override {
     const auto& weight = static_cast<const ReferenceWeight&>(w);
-    const std::vector<double> columns = transposed(x);
+    const std::vector<double> tiles = tiled(x);
     pool_.run(w.num_rows, [&](int64_t begin, int64_t end, int) {
       std::vector<float> row(static_cast<size_t>(w.num_cols));
       std::vector<double> gate(static_cast<size_t>(x.num_rows)), up(gate.size());
       for (int64_t n = begin; n < end; ++n) {
         weight.row(n, row.data());
-        dot_rows(row, columns, gate);
+        dot_rows(row, tiles, gate);
         weight.row(w.num_rows + n, row.data());
-        dot_rows(row, columns, up);
+        dot_rows(row, tiles, up);
         for (size_t t = 0; t < gate.size(); ++t)
           y.at(static_cast<int64_t>(t), n) =
               static_cast<float>(activate(gate[t], activation) * up[t]);
@@ -257,24 +257,33 @@ class ReferenceBackend : public Backend {
     return 1.0 / std::sqrt(sum_sq / static_cast<double>(count) + eps);
   }
 
-  // x as doubles, [num_cols][num_rows]: dot_rows() then runs over all rows of x at once.
-  static std::vector<double> transposed(Tensor x) {
-    std::vector<double> columns(static_cast<size_t>(x.num_rows * x.num_cols));
-    for (int64_t t = 0; t < x.num_rows; ++t)
-      for (int64_t i = 0; i < x.num_cols; ++i)
-        columns[static_cast<size_t>(i * x.num_rows + t)] = x.at(t, i);
-    return columns;
+  // x as doubles in tiles of 8 rows, [tile][num_cols][8], the last one padded with zeros:
+  // dot_rows() then goes over a weight row once a tile, with one sum a row of x.
+  static constexpr size_t kTileRows = 8;
+  static std::vector<double> tiled(Tensor x) {
+    const auto num_cols = static_cast<size_t>(x.num_cols);
+    const size_t num_tiles = (static_cast<size_t>(x.num_rows) + kTileRows - 1) / kTileRows;
+    std::vector<double> tiles(num_tiles * num_cols * kTileRows, 0.0);
+    for (int64_t t = 0; t < x.num_rows; ++t) {
+      const size_t tile = static_cast<size_t>(t) / kTileRows,
+                   slot = static_cast<size_t>(t) % kTileRows;
+      for (size_t i = 0; i < num_cols; ++i)
+        tiles[(tile * num_cols + i) * kTileRows + slot] = x.at(t, static_cast<int64_t>(i));
+    }
+    return tiles;
   }
 
-  // sums[t] = sum over i ascending of row[i] * columns[i][t]
-  static void dot_rows(const std::vector<float>& row, const std::vector<double>& columns,
+  // sums[t] = sum over i ascending of row[i] * x[t][i]
+  static void dot_rows(const std::vector<float>& row, const std::vector<double>& tiles,
                        std::vector<double>& sums) {
-    std::fill(sums.begin(), sums.end(), 0.0);
-    const size_t num_rows = sums.size();
-    for (size_t i = 0; i < row.size(); ++i) {
-      const double weight = row[i];
-      const double* column = &columns[i * num_rows];
-      for (size_t t = 0; t < num_rows; ++t) sums[t] += weight * column[t];
+    const size_t num_cols = row.size();
+    for (size_t first = 0; first < sums.size(); first += kTileRows) {
+      const double* tile = &tiles[first * num_cols];
+      double tile_sums[kTileRows] = {};
+      for (size_t i = 0; i < num_cols; ++i)
+        for (size_t slot = 0; slot < kTileRows; ++slot)
+          tile_sums[slot] += double{row[i]} * tile[i * kTileRows + slot];
+      std::copy_n(tile_sums, std::min(kTileRows, sums.size() - first), &sums[first]);
     }
   }
 
