@@ -14,10 +14,8 @@ void pack_panel(const MatrixView& matrix, const PanelFormat& format, int64_t pan
   const int64_t first_row = panel_index * kPanelRows;
   const int num_lanes =
       static_cast<int>(std::min<int64_t>(kPanelRows, matrix.num_rows - first_row));
-  const int64_t num_steps = format.panel_bytes / format.step_bytes;
-  for (int64_t s = 0; s < num_steps; ++s)
-    for (int lane = 0; lane < num_lanes; ++lane)
-      pack_lane(matrix, format, first_row + lane, s, lane, panel + s * format.step_bytes);
+  for (int lane = 0; lane < num_lanes; ++lane)
+    pack_lane(matrix, format, first_row + lane, lane, panel);
 }
 
 Result<void> check_request(const PackRequest& request) {

@@ -8,8 +8,6 @@
 namespace invar::cpu {
 namespace {
 
-constexpr int kMaxStep = 256;
-
 uint32_t load32(const uint8_t* p) {
   uint32_t v;
   std::memcpy(&v, p, 4);
@@ -17,7 +15,7 @@ uint32_t load32(const uint8_t* p) {
 }
 void store32(uint8_t* p, uint32_t v) { std::memcpy(p, &v, 4); }
 
-// A destination step; scale entries are addressed by vector of 16 lanes.
+// One lane of a step; scale entries are addressed by vector of 16 lanes.
 struct Lane {
   const PanelFormat& format;
   uint8_t* step;
@@ -37,20 +35,18 @@ struct Lane {
 
 // codes: one byte a weight, [num_groups][32]. Four neighbours (one operand of this lane) move as
 // one 32-bit word; no shift crosses a byte because the bits that leave are masked before.
+template <int kBits>
 void put_codes(const Lane& out, const uint8_t* codes, int num_groups) {
   const PanelFormat& format = out.format;
-  const int bits = kPanelLayouts[static_cast<int>(format.kind)].code_bits;
-  const int main_bytes = kMainBytes[bits], extra_bytes = kExtraBytes[bits];
-  const int groups_per_step = format.step_k / kGroup;
-  for (int g = 0; g < num_groups; ++g) {
-    uint8_t* main = out.step + format.scale_bytes + g * main_bytes + out.lane * 4;
-    uint8_t* extra = out.step + format.scale_bytes + groups_per_step * main_bytes +
-                     g * extra_bytes + out.lane * 4;
+  constexpr int kMain = kMainBytes[kBits], kExtra = kExtraBytes[kBits];
+  uint8_t* main = out.step + format.scale_bytes + out.lane * 4;
+  uint8_t* extra = main + format.step_k / kGroup * kMain;
+  for (int g = 0; g < num_groups; ++g, main += kMain, extra += kExtra, codes += kGroup) {
     uint32_t operand[8];
-    for (int t = 0; t < 8; ++t) operand[t] = load32(codes + g * kGroup + t * 4);
-    if (bits == 8) {
+    for (int t = 0; t < 8; ++t) operand[t] = load32(codes + t * 4);
+    if constexpr (kBits == 8) {
       for (int t = 0; t < 8; ++t) store32(main + t * 64, operand[t]);
-    } else if (bits >= 4) {
+    } else if constexpr (kBits >= 4) {
       for (int j = 0; j < 4; ++j)
         store32(main + j * 64, (operand[2 * j] & 0x0f0f0f0f) | (operand[2 * j + 1] & 0x0f0f0f0f)
                                                                    << 4);
@@ -61,12 +57,12 @@ void put_codes(const Lane& out, const uint8_t* codes, int num_groups) {
         store32(main + p * 64, plane);
       }
     }
-    if (bits == 3 || bits == 5) {
+    if constexpr (kBits == 3 || kBits == 5) {
       uint32_t plane = 0;
       for (int t = 0; t < 8; ++t)
-        plane |= ((operand[t] >> (bits - 1)) & 0x01010101) << ((bits - 1 - t) & 7);
+        plane |= ((operand[t] >> (kBits - 1)) & 0x01010101) << ((kBits - 1 - t) & 7);
       store32(extra, plane);
-    } else if (bits == 6) {
+    } else if constexpr (kBits == 6) {
       for (int p = 0; p < 2; ++p) {
         uint32_t plane = 0;
         for (int i = 0; i < 4; ++i)
@@ -89,11 +85,16 @@ void nibbles_32(const uint8_t* qs, uint8_t* codes) {
 
 void fifth_bits_32(const uint8_t* qh, uint8_t* codes) {
   const uint32_t high = load32(qh);
-  for (int e = 0; e < 32; ++e) codes[e] |= static_cast<uint8_t>(((high >> e) & 1) << 4);
+  // Four bits at a time to the lowest bits of four bytes.
+  for (int t = 0; t < 8; ++t) {
+    const uint32_t spread = (((high >> (4 * t)) & 15) * 0x00204081) & 0x01010101;
+    store32(codes + 4 * t, load32(codes + 4 * t) | spread << 4);
+  }
 }
 
 // Block `b` of a step.
-void block_32(PanelKind kind, const uint8_t* block, int b, const Lane& out, uint8_t* codes) {
+inline __attribute__((always_inline)) void block_32(PanelKind kind, const uint8_t* block, int b,
+                                                    const Lane& out, uint8_t* codes) {
   constexpr int kMins = 64;  // after 2 x 16 fp16 scales
   switch (kind) {
     case PanelKind::kQ4_0:
@@ -132,12 +133,33 @@ void block_32(PanelKind kind, const uint8_t* block, int b, const Lane& out, uint
 
 constexpr int kSubScales = 64;  // after D and Dmin, or D and padding
 
+// Sub-block k of 32: low (even k) or high nibbles of bytes 32 (k / 2) and on.
+void nibbles_k(const uint8_t* qs, uint8_t* codes) {
+  for (int c = 0; c < 4; ++c, qs += 32, codes += 64)
+    for (int l = 0; l < 32; ++l) {
+      codes[l] = qs[l] & 15;
+      codes[l + 32] = qs[l] >> 4;
+    }
+}
+
+// Element 128 n + 32 j + l: bits 2 j of byte 32 n + l.
+void two_bits_k(const uint8_t* qs, uint8_t* codes) {
+  for (int n = 0; n < 2; ++n, qs += 32)
+    for (int j = 0; j < 4; ++j, codes += 32)
+      for (int l = 0; l < 32; ++l) codes[l] = (qs[l] >> (2 * j)) & 3;
+}
+
+// Element 32 k + l: bit k of byte l, to bit `to`.
+void high_bits_k(const uint8_t* qh, int to, uint8_t* codes) {
+  for (int k = 0; k < 8; ++k, codes += 32)
+    for (int l = 0; l < 32; ++l) codes[l] |= static_cast<uint8_t>(((qh[l] >> k) & 1) << to);
+}
+
 void q2_k(const uint8_t* block, const Lane& out, uint8_t* codes) {
   out.put16(0, 0, block + 80);
   out.put16(0, 1, block + 82);
   for (int k = 0; k < 16; ++k) out.put8(kSubScales, k, block[k]);
-  for (int e = 0; e < 256; ++e)
-    codes[e] = (block[16 + 32 * (e / 128) + e % 32] >> (2 * (e % 128 / 32))) & 3;
+  two_bits_k(block + 16, codes);
 }
 
 void q3_k(const uint8_t* block, const Lane& out, uint8_t* codes) {
@@ -148,10 +170,8 @@ void q3_k(const uint8_t* block, const Lane& out, uint8_t* codes) {
     const int high = (scales[8 + k % 4] >> (2 * (k / 4))) & 3;
     out.put8(kSubScales, k, (low | high << 4) - 32);
   }
-  for (int e = 0; e < 256; ++e) {
-    const int low = (qs[32 * (e / 128) + e % 32] >> (2 * (e % 128 / 32))) & 3;
-    codes[e] = static_cast<uint8_t>(low | ((high_mask[e % 32] >> (e / 32)) & 1) << 2);
-  }
+  two_bits_k(qs, codes);
+  high_bits_k(high_mask, 2, codes);
 }
 
 // Sub-scales and minimums of Q4_K and Q5_K: eight pairs of 6 bits in 12 bytes.
@@ -162,10 +182,6 @@ void scales_and_mins(const uint8_t* s, const Lane& out) {
     out.put8(kSubScales, 2 * k, scale);
     out.put8(kSubScales, 2 * k + 1, min);
   }
-}
-
-void nibbles_k(const uint8_t* qs, uint8_t* codes) {
-  for (int e = 0; e < 256; ++e) codes[e] = (qs[32 * (e / 64) + e % 32] >> (e % 64 / 32 * 4)) & 15;
 }
 
 void q4_k(const uint8_t* block, const Lane& out, uint8_t* codes) {
@@ -180,19 +196,20 @@ void q5_k(const uint8_t* block, const Lane& out, uint8_t* codes) {
   out.put16(0, 1, block + 2);
   scales_and_mins(block + 4, out);
   nibbles_k(block + 48, codes);
-  for (int e = 0; e < 256; ++e)
-    codes[e] |= static_cast<uint8_t>(((block[16 + e % 32] >> (e / 32)) & 1) << 4);
+  high_bits_k(block + 16, 4, codes);
 }
 
 void q6_k(const uint8_t* block, const Lane& out, uint8_t* codes) {
   const uint8_t *ql = block, *qh = block + 128, *scales = block + 192;
   out.put16(0, 0, block + 208);
   for (int k = 0; k < 16; ++k) out.put8(kSubScales, k, scales[k]);
-  for (int e = 0; e < 256; ++e) {
-    const int n = e / 128, t = e % 128 / 32, l = e % 32;
-    const int low = (ql[64 * n + 32 * (t % 2) + l] >> (t / 2 * 4)) & 15;
-    codes[e] = static_cast<uint8_t>(low | ((qh[32 * n + l] >> (2 * t)) & 3) << 4);
-  }
+  for (int n = 0; n < 2; ++n, ql += 64, qh += 32)
+    for (int t = 0; t < 4; ++t, codes += 32) {
+      const uint8_t* low = ql + 32 * (t % 2);
+      for (int l = 0; l < 32; ++l)
+        codes[l] =
+            static_cast<uint8_t>(((low[l] >> (t / 2 * 4)) & 15) | ((qh[l] >> (2 * t)) & 3) << 4);
+    }
 }
 
 void iq4_xs(const uint8_t* block, const Lane& out, uint8_t* codes) {
@@ -205,7 +222,8 @@ void iq4_xs(const uint8_t* block, const Lane& out, uint8_t* codes) {
   }
 }
 
-void block_256(PanelKind kind, const uint8_t* block, const Lane& out, uint8_t* codes) {
+inline __attribute__((always_inline)) void block_256(PanelKind kind, const uint8_t* block,
+                                                     const Lane& out, uint8_t* codes) {
   switch (kind) {
     case PanelKind::kQ2_K:
       return q2_k(block, out, codes);
@@ -225,30 +243,83 @@ void block_256(PanelKind kind, const uint8_t* block, const Lane& out, uint8_t* c
 // ---- MLX affine
 // ------------------------------------------------------------------------------------
 
-// `count` codes of `bits` from a little-endian bit stream. count * bits is a multiple of 32.
-void unpack_bits(const uint8_t* stream, int bits, int count, uint8_t* codes) {
-  uint32_t window = 0;
-  int have = 0;
-  for (int i = 0; i < count; ++i) {
-    if (have < bits) {
-      window |= uint32_t{*stream++} << have;
-      have += 8;
+// `count` codes from a little-endian bit stream; count * kBits is a multiple of 32.
+template <int kBits>
+void unpack_bits(const uint8_t* stream, int count, uint8_t* codes) {
+  if constexpr (kBits == 8) {
+    std::memcpy(codes, stream, static_cast<size_t>(count));
+  } else if constexpr (kBits == 4) {
+    for (int i = 0; i < count / 2; ++i) {
+      codes[2 * i] = stream[i] & 15;
+      codes[2 * i + 1] = stream[i] >> 4;
     }
-    codes[i] = static_cast<uint8_t>(window & ((1u << bits) - 1));
-    window >>= bits;
-    have -= bits;
+  } else {
+    // kBits bytes hold eight codes.
+    for (int i = 0; i < count; i += 8, stream += kBits) {
+      uint64_t window = 0;
+      std::memcpy(&window, stream, kBits);
+      for (int j = 0; j < 8; ++j)
+        codes[i + j] = static_cast<uint8_t>((window >> (j * kBits)) & ((1u << kBits) - 1));
+    }
   }
 }
 
-void mlx_group(const MatrixView& matrix, int64_t stored_row, int64_t step_index, const Lane& out,
-               uint8_t* codes) {
-  const int g = matrix.group_size;
+// ---- A whole row
+// -----------------------------------------------------------------------------------
+
+template <PanelKind kKind>
+void pack_blocks(const MatrixView& matrix, const Lane& first, int64_t row) {
+  constexpr PanelLayout kLayout = kPanelLayouts[static_cast<int>(kKind)];
+  const int block_bytes = block_shape(matrix.format).num_bytes;
+  const uint8_t* block = matrix.row_data(row);
+  uint8_t codes[kLayout.step_k];
+  Lane out = first;
+  for (int64_t left = matrix.num_cols; left > 0;
+       left -= kLayout.step_k, out.step += first.format.step_bytes) {
+    if constexpr (kLayout.step_k == 256) {
+      block_256(kKind, block, out, codes);
+      block += block_bytes;
+      put_codes<kLayout.code_bits>(out, codes, 256 / kGroup);
+    } else {
+      const auto num_groups = static_cast<int>(std::min<int64_t>(left, kLayout.step_k) / kGroup);
+      for (int b = 0; b < num_groups; ++b, block += block_bytes)
+        block_32(kKind, block, b, out, codes + b * kGroup);
+      put_codes<kLayout.code_bits>(out, codes, num_groups);
+    }
+  }
+}
+
+template <int kBits>
+void pack_mlx(const MatrixView& matrix, const Lane& first, int64_t row) {
+  const int64_t stored = matrix.stored_row(row);
+  const int group_size = matrix.group_size;
   const size_t width = dtype_bytes(matrix.scale_dtype);
-  const size_t entry = static_cast<size_t>(stored_row * (matrix.num_cols / g) + step_index) * width;
-  std::memcpy(out.at(0, 0, static_cast<int>(width)), matrix.scales + entry, width);
-  std::memcpy(out.at(0, 1, static_cast<int>(width)), matrix.biases + entry, width);
-  unpack_bits(matrix.data + stored_row * matrix.row_bytes + step_index * g * matrix.bits / 8,
-              matrix.bits, g, codes);
+  const int64_t num_steps = matrix.num_cols / group_size;
+  const uint8_t* stream = matrix.row_data(row);
+  const size_t entry = static_cast<size_t>(stored * num_steps) * width;
+  const uint8_t *scales = matrix.scales + entry, *biases = matrix.biases + entry;
+  uint8_t codes[128];
+  Lane out = first;
+  for (int64_t s = 0; s < num_steps; ++s, out.step += first.format.step_bytes) {
+    std::memcpy(out.at(0, 0, static_cast<int>(width)), scales, width);
+    std::memcpy(out.at(0, 1, static_cast<int>(width)), biases, width);
+    unpack_bits<kBits>(stream, group_size, codes);
+    put_codes<kBits>(out, codes, group_size / kGroup);
+    scales += width;
+    biases += width;
+    stream += group_size * kBits / 8;
+  }
+}
+
+template <typename Value>
+void pack_floats(const MatrixView& matrix, const Lane& out, int64_t row) {
+  const uint8_t* from = matrix.row_data(row);
+  uint8_t* to = out.at(0, 0, sizeof(Value));
+  for (int64_t k = 0; k < matrix.num_cols; ++k) {
+    std::memcpy(to, from, sizeof(Value));
+    from += sizeof(Value);
+    to += kPanelRows * sizeof(Value);
+  }
 }
 
 PanelKind kind_of(const MatrixView& matrix) {
@@ -347,32 +418,57 @@ Result<PanelFormat> panel_format(const MatrixView& matrix) {
   return format;
 }
 
-void pack_lane(const MatrixView& matrix, const PanelFormat& format, int64_t row, int64_t step_index,
-               int lane, uint8_t* step) {
-  const int64_t first = step_index * format.step_k;
-  const int64_t count = std::min<int64_t>(format.step_k, matrix.num_cols - first);
-  const Lane out{format, step, lane};
-  if (kPanelLayouts[static_cast<int>(format.kind)].code_bits == 0) {
-    const int width = format.kind == PanelKind::kF32 ? 4 : 2;
-    const uint8_t* from = matrix.row_data(row) + first * width;
-    for (int i = 0; i < count; ++i)
-      std::memcpy(out.at(0, i, width), from + i * width, static_cast<size_t>(width));
-    return;
+void pack_lane(const MatrixView& matrix, const PanelFormat& format, int64_t row, int lane,
+               uint8_t* panel) {
+  const Lane out{format, panel, lane};
+  switch (format.kind) {
+    case PanelKind::kF32:
+      return pack_floats<uint32_t>(matrix, out, row);
+    case PanelKind::kF16:
+    case PanelKind::kBF16:
+      return pack_floats<uint16_t>(matrix, out, row);
+    case PanelKind::kQ4_0:
+      return pack_blocks<PanelKind::kQ4_0>(matrix, out, row);
+    case PanelKind::kQ4_1:
+      return pack_blocks<PanelKind::kQ4_1>(matrix, out, row);
+    case PanelKind::kQ5_0:
+      return pack_blocks<PanelKind::kQ5_0>(matrix, out, row);
+    case PanelKind::kQ5_1:
+      return pack_blocks<PanelKind::kQ5_1>(matrix, out, row);
+    case PanelKind::kQ8_0:
+      return pack_blocks<PanelKind::kQ8_0>(matrix, out, row);
+    case PanelKind::kQ2_K:
+      return pack_blocks<PanelKind::kQ2_K>(matrix, out, row);
+    case PanelKind::kQ3_K:
+      return pack_blocks<PanelKind::kQ3_K>(matrix, out, row);
+    case PanelKind::kQ4_K:
+      return pack_blocks<PanelKind::kQ4_K>(matrix, out, row);
+    case PanelKind::kQ5_K:
+      return pack_blocks<PanelKind::kQ5_K>(matrix, out, row);
+    case PanelKind::kQ6_K:
+      return pack_blocks<PanelKind::kQ6_K>(matrix, out, row);
+    case PanelKind::kIQ4_NL:
+      return pack_blocks<PanelKind::kIQ4_NL>(matrix, out, row);
+    case PanelKind::kIQ4_XS:
+      return pack_blocks<PanelKind::kIQ4_XS>(matrix, out, row);
+    case PanelKind::kMXFP4:
+      return pack_blocks<PanelKind::kMXFP4>(matrix, out, row);
+    case PanelKind::kMlx2:
+      return pack_mlx<2>(matrix, out, row);
+    case PanelKind::kMlx3:
+      return pack_mlx<3>(matrix, out, row);
+    case PanelKind::kMlx4:
+      return pack_mlx<4>(matrix, out, row);
+    case PanelKind::kMlx5:
+      return pack_mlx<5>(matrix, out, row);
+    case PanelKind::kMlx6:
+      return pack_mlx<6>(matrix, out, row);
+    case PanelKind::kMlx8:
+      return pack_mlx<8>(matrix, out, row);
+    case PanelKind::kCount:
+      break;
   }
-  uint8_t codes[kMaxStep];
-  if (matrix.format == WeightFormat::kMlxAffine) {
-    mlx_group(matrix, matrix.stored_row(row), step_index, out, codes);
-  } else {
-    const BlockShape shape = block_shape(matrix.format);
-    const uint8_t* block = matrix.row_data(row) + first / shape.num_elements * shape.num_bytes;
-    if (shape.num_elements == 256) {
-      block_256(format.kind, block, out, codes);
-    } else {
-      for (int b = 0; b < count / kGroup; ++b, block += shape.num_bytes)
-        block_32(format.kind, block, b, out, codes + b * kGroup);
-    }
-  }
-  put_codes(out, codes, static_cast<int>(count / kGroup));
+  INVAR_CHECK(false, "no panels of kind %d", static_cast<int>(format.kind));
 }
 
 }  // namespace invar::cpu
