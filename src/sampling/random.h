@@ -32,7 +32,8 @@ class NoiseKey {
   uint64_t key_;
 };
 
-// e^x for x <= 0, within 2e-7 of its value; 0 below -87.7, where the scale 2^n becomes the bits of 0.
+// e^x for x <= 0, within 2e-7 of its value. Below -87.7 the scale 2^n becomes the bits of 0, so the
+// result is 0.
 inline float exp_nonpositive(float x) {
   const float clamped = x < -88.0f ? -88.0f : x;
   const int n = static_cast<int>(clamped * 1.44269504f - 0.5f);  // rounds to nearest: clamped <= 0
