@@ -77,11 +77,12 @@ class Conversation {
 
 int chat(Engine& engine, const ChatOptions& options) {
   const ModelDescription& model = engine.description();
-  std::string banner =
-      format("invar %s  %s (%s, %s)  %s, %s, %d threads  context %lld  /help\n", version(),
-             model_label(model.path).c_str(), model.family.c_str(), model.quantization.c_str(),
-             model.backend.c_str(), model.arithmetic_id.c_str(), model.num_threads,
-             static_cast<long long>(model.context));
+  const std::string banner = format(
+      "invar %s, %s (%s, %s)\n%s %s, %d threads, arithmetic %s, context %lld; /help lists "
+      "commands\n",
+      version(), model_label(model.path).c_str(), model.family.c_str(), model.quantization.c_str(),
+      model.backend.c_str(), model.isa.c_str(), model.num_threads, model.arithmetic_id.c_str(),
+      static_cast<long long>(model.context));
   print_error(dim(banner));
   LineEditor editor(options.history_file);
   Conversation conversation(engine, options);

@@ -141,9 +141,11 @@ void print_info(const Facts& facts) {
   line("context", format("%lld positions, %s of keys and values each",
                          static_cast<long long>(info.max_position_embeddings),
                          human_bytes(facts.kv_bytes_per_position()).c_str()));
-  line("memory", format("%s of weights, of which %s are read per token",
-                        human_bytes(info.packed_bytes).c_str(),
-                        human_bytes(static_cast<uint64_t>(info.streamed_bytes_per_token)).c_str()));
+  std::string memory = human_bytes(info.packed_bytes) + " of weights";
+  if (info.streamed_bytes_per_token > 0)
+    memory += ", of which " + human_bytes(static_cast<uint64_t>(info.streamed_bytes_per_token)) +
+              " are read per token";
+  line("memory", memory);
   if (facts.tokenizer == nullptr) {
     line("tokenizer", "fails: " + facts.tokenizer_error);
   } else {

@@ -99,6 +99,7 @@ LineEditor::LineEditor(const std::string& history_file) : state_(std::make_uniqu
   ::el_set(state_->editor, EL_CLIENTDATA, state_.get());
   ::el_set(state_->editor, EL_PROMPT, &State::show_prompt);
   ::el_set(state_->editor, EL_EDITOR, "emacs");
+  ::el_set(state_->editor, EL_SIGNAL, 1);  // follows the window's size, comes back after Ctrl-Z
   ::el_set(state_->editor, EL_HIST, ::history, state_->history);
   ::el_set(state_->editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   ::el_set(state_->editor, EL_BIND, "\033[1~", "ed-move-to-beg", nullptr);

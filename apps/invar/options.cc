@@ -50,6 +50,9 @@ void EngineFlags::add_context(FlagSet& flags) {
   flags.group("Where it runs");
   flags.whole("--context", "N", {1, kMaxContext}, context,
               "Positions a conversation may have. Default: the model's full window.");
+  flags.whole("--kv-bytes", "N", {1, int64_t{1} << 50}, kv_bytes,
+              "Memory for keys and values. Default: what the context needs, at most half of what "
+              "the weights leave free.");
 }
 
 void EngineFlags::add_chat_template(FlagSet& flags) {
@@ -65,6 +68,7 @@ EngineOptions EngineFlags::options(const std::string& model_path) const {
   options.activation_bits = activation_bits == "12" ? 12 : 8;
   options.num_threads = static_cast<int>(num_threads);
   options.context = context;
+  options.kv_bytes = kv_bytes;
   options.chat_template_file = chat_template_file;
   return options;
 }

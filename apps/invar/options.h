@@ -23,6 +23,7 @@ struct EngineFlags {
   std::string activation_bits = "8";
   int64_t num_threads = 0;
   int64_t context = 0;
+  int64_t kv_bytes = 0;
   std::string chat_template_file;
 
   void add_backend(FlagSet& flags);

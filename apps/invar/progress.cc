@@ -45,25 +45,33 @@ void Progress::update(uint64_t done, uint64_t total) {
   }
 }
 
-std::string Progress::amount(uint64_t value) const {
-  return unit_ == Unit::kBytes ? human_bytes(value)
-                               : format("%llu tokens", static_cast<unsigned long long>(value));
+// "12 MB of 91 MB", "3 of 39 tokens"
+std::string Progress::amounts(uint64_t done, uint64_t total) const {
+  if (unit_ == Unit::kBytes)
+    return human_bytes(done) + (total > 0 ? " of " + human_bytes(total) : "");
+  std::string text = std::to_string(done);
+  if (total > 0) text += " of " + std::to_string(total);
+  return text + " tokens";
+}
+
+std::string Progress::speed(double rate) const {
+  return unit_ == Unit::kBytes ? human_bytes(static_cast<uint64_t>(rate)) + "/s"
+                               : format("%.1f tokens/s", rate);
 }
 
 void Progress::draw_bar(uint64_t done, uint64_t total, double seconds) {
   last_ = Clock::now();
   drawn_ = true;
   const double rate = static_cast<double>(done - std::min(start_, done)) / seconds;
-  const std::string speed = amount(static_cast<uint64_t>(rate)) + "/s";
-  std::string tail = "  " + amount(done) + "  " + speed;
+  std::string tail = "  " + amounts(done, 0) + "  " + speed(rate);
   std::string bar;
   if (total > 0) {
     const double part = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
     const auto left = static_cast<int>(
         rate > 0 ? std::min(359'999.0, static_cast<double>(total - std::min(done, total)) / rate)
                  : 0);
-    tail = format(" %3d %%  ", static_cast<int>(part * 100)) + amount(done) + " of " +
-           amount(total) + "  " + speed + format("  %d:%02d left", left / 60, left % 60);
+    tail = format(" %3d %%  ", static_cast<int>(part * 100)) + amounts(done, total) + "  " +
+           speed(rate) + format("  %d:%02d left", left / 60, left % 60);
     const int room =
         std::min(40, terminal_width() - 4 - static_cast<int>(label_.size() + tail.size()));
     if (room >= 8) {
@@ -86,9 +94,9 @@ void Progress::print_line(uint64_t done, uint64_t total, double seconds) {
   last_ = Clock::now();
   last_percent_ = percent;
   const double rate = static_cast<double>(done - std::min(start_, done)) / seconds;
-  std::string line = label_ + ": " + amount(done);
-  if (total > 0) line += " of " + amount(total) + format(", %d %%", percent);
-  print_error(line + ", " + amount(static_cast<uint64_t>(rate)) + "/s\n");
+  std::string line = label_ + ": " + amounts(done, total);
+  if (total > 0) line += format(", %d %%", percent);
+  print_error(line + ", " + speed(rate) + "\n");
 }
 
 }  // namespace invar::cli

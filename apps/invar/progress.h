@@ -27,7 +27,8 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::string amount(uint64_t value) const;
+  std::string amounts(uint64_t done, uint64_t total) const;
+  std::string speed(double rate) const;
   void draw_bar(uint64_t done, uint64_t total, double seconds);
   void print_line(uint64_t done, uint64_t total, double seconds);
 

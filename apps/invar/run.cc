@@ -46,7 +46,9 @@ int answer(Engine& engine, const RunFlags& flags, const std::string& prompt, dou
   }
   Result<Reply> reply = make_reply(engine, request, !flags.json);
   if (!reply) {
-    const bool usage = reply.error().code == ErrorCode::kInvalidArgument;
+    // submit() checks the request; a prompt beyond the context is one that cannot work.
+    const bool usage = reply.error().code == ErrorCode::kInvalidArgument ||
+                       reply.error().code == ErrorCode::kResourceExhausted;
     return fail(kCommand, reply.error().message,
                 usage ? kExitUsage : exit_code(reply.error().code));
   }

@@ -36,6 +36,7 @@ class HubServer:
 
         self.http = ThreadingHTTPServer((host, 0), Handler)
         self.http.daemon_threads = True
+        self.http.handle_error = lambda *args: None  # clients that hang up are the point
         self.url = f"http://{host}:{self.http.server_address[1]}"
 
     def __enter__(self):

@@ -249,8 +249,8 @@ class CompletionTest(CommandTest):
         for command in COMMANDS:
             offered = self.complete(command, "--")
             for line in self.run_invar(command, "--help").stdout.decode().splitlines():
-                for word in line[:30].split():
-                    if word.startswith("--"):
+                for word in line.strip().split("  ")[0].split():
+                    if line.startswith("  -") and word.startswith("--"):
                         self.assertIn(word, offered)
 
     def test_other_shells(self):

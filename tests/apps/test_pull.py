@@ -263,10 +263,52 @@ class PullTest(CommandTest):
             self.assert_whole(self.pull(REPO))
             self.assertEqual(cdn.requests[1][1].get("Range"), f"bytes={len(DATA) // 2}-")
 
+    def redirect(self, location):
+        """Makes /resolve answer with a redirect to `location`, as the hub words it."""
+        original = HubServer.resolve
+
+        def resolve(hub, handler, repo, name, data):
+            linked = {"X-Linked-Etag": f'"{sha256(data)}"', "X-Linked-Size": str(len(data))}
+            hub.send(handler, 307, b"", {"Location": location, **linked})
+
+        HubServer.resolve = resolve
+        self.addCleanup(setattr, HubServer, "resolve", original)
+
+    def test_relative_redirect(self):
+        self.hub.plain["/moved/here"] = (DATA, '"v1"', {})
+        self.redirect("/moved/here")
+        self.assert_whole(self.pull(REPO))
+
+    def test_url_of_the_hub_has_its_checksum(self):
+        self.hub.plain["/moved/here"] = (DATA, '"v1"', {})
+        self.redirect("/moved/here")
+        url = f"{self.hub.url}/{REPO}/resolve/{self.hub.commit}/tiny-Q4_K_M.gguf"
+        result = self.pull(url)
+        self.assert_whole(result)
+        self.assertIn("as the hub says", result.stdout.decode())
+        self.file().unlink()
+        self.hub.plain["/moved/here"] = (OTHER, '"v1"', {})
+        self.assert_fails(self.pull(url), 3, "sha256")
+        self.assert_nothing()
+
+    def test_redirects_that_are_refused(self):
+        for location, word in (
+            ("http://example.org/m.gguf", "https"),
+            (f"{self.hub.url}/{REPO}/resolve/{self.hub.commit}/tiny-Q4_K_M.gguf", "redirects"),
+        ):
+            with self.subTest(location=location):
+                self.redirect(location)
+                result = self.pull(REPO)
+                self.assert_fails(result, result.returncode, word)
+                self.assertIn(result.returncode, (1, 2))
+                self.assert_nothing()
+
     def test_second_process_waits(self):
         self.hub.misbehave = {"slow_s": 1.0}
         command = [INVAR, "pull", REPO]
-        first = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE)
+        first = subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         while not self.hub.seen("/resolve/"):
             time.sleep(0.01)
         time.sleep(0.05)
