@@ -55,7 +55,9 @@ using testing::GgufWriter;
 using testing::SafetensorsWriter;
 
 constexpr size_t kMaxExtraBytes = 4u << 20;  // for files of a few KB
-constexpr double kMaxSeconds = 2;
+// CPU time. The bar is 2 s; four times that is for slow CI machines, and sanitizers get what they
+// need.
+constexpr double kMaxSeconds = INVAR_COUNT_ALLOCATIONS ? 8 : 100;
 
 // CPU time of this thread: a busy machine must not fail a test.
 class Stopwatch {
@@ -190,7 +192,7 @@ TEST(HostileGgufTest, LargeFilesStayWithinMemoryAndTime) {
     peak_bytes = before;
     const Stopwatch watch;
     EXPECT_FALSE(parse_gguf(bytes)) << what;
-    EXPECT_LT(watch.seconds(), 2 * kMaxSeconds) << what;  // slow CI machines
+    EXPECT_LT(watch.seconds(), kMaxSeconds) << what;
     EXPECT_LT(peak_bytes - before, 256u << 20) << what;
   };
   constexpr size_t kSize = 16u << 20;
@@ -316,7 +318,7 @@ TEST(HostileSafetensorsTest, LargeHeadersStayWithinMemory) {
     peak_bytes = before;
     const Stopwatch watch;
     EXPECT_FALSE(parse_safetensors_header(bytes)) << what;
-    EXPECT_LT(watch.seconds(), 2 * kMaxSeconds) << what;
+    EXPECT_LT(watch.seconds(), kMaxSeconds) << what;
     EXPECT_LT(peak_bytes - before, 256u << 20) << what;
   };
   std::string list = "{\"a\":[";
