@@ -234,19 +234,29 @@ void for_units(ThreadPool& pool, const PackedPanels& w, int64_t num_rows, const 
   });
 }
 
-// y = out + bias + residual for the lanes that are rows of the weight.
+// y = (out + bias) + residual for the lanes that are rows of the weight; a row that is not finite
+// is NaN.
 void store(Tensor y, Tensor residual, std::span<const float> bias, int64_t row, int64_t col,
            int lanes, bool finite, const float* out) {
-  float* to = y.row(row) + col;
   float values[kPanelRows];
   std::memcpy(values, out, sizeof values);
-  if (bias.data() != nullptr)
-    for (int i = 0; i < lanes; ++i) values[i] += bias[static_cast<size_t>(col + i)];
-  if (residual.data != nullptr)
-    for (int i = 0; i < lanes; ++i) values[i] += residual.row(row)[col + i];
-  if (!finite)
+  // Whole panels by loops of constant length, which the compiler turns into a few vector adds.
+  const auto add = [&](const float* terms) {
+    if (lanes == kPanelRows) {
+      for (int i = 0; i < kPanelRows; ++i) values[i] += terms[i];
+    } else {
+      for (int i = 0; i < lanes; ++i) values[i] += terms[i];
+    }
+  };
+  if (bias.data() != nullptr) add(bias.data() + col);
+  if (residual.data != nullptr) add(residual.row(row) + col);
+  if (!finite) [[unlikely]]
     for (float& v : values) v = kNan;
-  std::memcpy(to, values, static_cast<size_t>(lanes) * sizeof(float));
+  if (lanes == kPanelRows) {
+    std::memcpy(y.row(row) + col, values, sizeof values);
+  } else {
+    std::memcpy(y.row(row) + col, values, static_cast<size_t>(lanes) * sizeof(float));
+  }
 }
 
 }  // namespace
