@@ -3,6 +3,7 @@
 #include "tokenizer/nfc.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -102,6 +103,20 @@ uint32_t compose(const NfcData& data, uint32_t first, uint32_t second) {
   return found == data.composition.end() ? 0 : found->second;
 }
 
+// Canonical order: by combining class, equal ones stay as they are. Counting, so that a long run of
+// marks takes linear time.
+void order_marks(std::span<Mark> marks) {
+  const auto lower = [](const Mark& a, const Mark& b) {
+    return a.combining_class < b.combining_class;
+  };
+  if (std::is_sorted(marks.begin(), marks.end(), lower)) return;
+  size_t place[257] = {};
+  for (const Mark& mark : marks) ++place[mark.combining_class + 1];
+  for (size_t i = 1; i < std::size(place); ++i) place[i] += place[i - 1];
+  const std::vector<Mark> unordered(marks.begin(), marks.end());
+  for (const Mark& mark : unordered) marks[place[mark.combining_class]++] = mark;
+}
+
 // Normalizes one stretch; nothing outside it can interact with it.
 void append_stretch(const NfcData& data, std::string_view text, std::vector<Mark>& marks,
                     std::string& out) {
@@ -121,12 +136,7 @@ void append_stretch(const NfcData& data, std::string_view text, std::vector<Mark
     }
     size_t end = i;
     while (end < marks.size() && marks[end].combining_class != 0) ++end;
-    const auto first = marks.begin() + static_cast<ptrdiff_t>(i);
-    const auto last = marks.begin() + static_cast<ptrdiff_t>(end);
-    const auto lower = [](const Mark& a, const Mark& b) {
-      return a.combining_class < b.combining_class;
-    };
-    if (!std::is_sorted(first, last, lower)) std::stable_sort(first, last, lower);
+    order_marks(std::span(marks).subspan(i, end - i));
     i = end;
   }
   // Compose in place: `starter` is the last starter written, `last_class` the class of what was

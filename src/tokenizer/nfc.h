@@ -6,8 +6,7 @@
 
 namespace invar {
 
-// `text` in NFC. Bytes that are no valid UTF-8 stay as they are and act as starters. Linear, but
-// for the stable sort of a run of combining marks.
+// `text` in NFC. Bytes that are no valid UTF-8 stay as they are and act as starters. Linear.
 std::string nfc(std::string_view text);
 
 // True when nfc(text) == text is certain; false means "maybe not".
