@@ -140,6 +140,144 @@ PackedMatrix matrix(PackedKind kind, const Shape& s, const uint8_t* data) {
   return w;
 }
 
+// One decode step of a dense decoder, all kernels in one CUDA graph, M sequences of the same
+// length: what a step costs without host work, sampling or embedding. Random 4-bit weights, every
+// layer its own.
+struct Decoder {
+  const char* name;
+  int hidden, heads, kv_heads, head_dim, mlp, vocab, layers;
+};
+
+void bench_decode_step(uint8_t* pool) {
+  const Decoder d = {"7B step", 3584, 28, 4, 128, 18944, 152064, 28};
+  fill_pool(pool, PackedKind::kAffine4);
+  const int q = d.heads * d.head_dim, kv = d.kv_heads * d.head_dim;
+  size_t used = 0;
+  auto take = [&](int rows, int cols, bool gated, bool head) {
+    const PackedMatrix w = matrix(PackedKind::kAffine4, {"", rows, cols, gated, head}, pool + used);
+    used += w.num_bytes();
+    return w;
+  };
+  struct Layer {
+    PackedMatrix qkv, o, gate_up, down;
+  };
+  std::vector<Layer> layers;
+  for (int i = 0; i < d.layers; ++i)
+    layers.push_back({take(q + 2 * kv, d.hidden, false, false), take(d.hidden, q, false, false),
+                      take(2 * d.mlp, d.hidden, true, false), take(d.hidden, d.mlp, false, false)});
+  const PackedMatrix head = take(d.vocab, d.hidden, false, true);
+  const double weight_bytes = static_cast<double>(used);
+  for (const auto& [m, length] :
+       {std::pair<int, int>{1, 16}, {1, 4096}, {1, 32768}, {8, 16}, {8, 4096}}) {
+    const int pages = (length + kGroupKeys - 1) / kGroupKeys;
+    const size_t layer_elements =
+        static_cast<size_t>(page_elements(d.kv_heads, d.head_dim)) * pages * m;
+    uint8_t *cache, *small;
+    float *h, *qkv, *logits, *workspace;
+    uint16_t *x, *attended, *gated;
+    auto make = [](auto** p, size_t bytes) {
+      CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(p), bytes));
+      CUDA_CHECK(cudaMemset(*p, 0, bytes));
+    };
+    make(&cache, layer_elements * 2 * d.layers);
+    make(&small, 1 << 20);
+    make(&h, size_t{4} * m * d.hidden);
+    make(&qkv, size_t{4} * m * (q + 2 * kv));
+    make(&logits, size_t{4} * m * d.vocab);
+    make(&x, size_t{2} * m * d.hidden);
+    make(&attended, size_t{2} * m * q);
+    make(&gated, size_t{2} * m * d.mlp);
+    AttentionCall call;
+    call.shape = {d.heads, d.kv_heads, d.head_dim, 0.0884f, 0, 0};
+    call.workspace_bytes = attention_workspace_bytes(call.shape, m, pages);
+    make(&workspace, call.workspace_bytes);
+    std::vector<DeviceWindow> windows;
+    std::vector<int32_t> page_list, rows, positions;
+    for (int i = 0; i < m; ++i) {
+      windows.push_back({i, 1, length - 1, i * pages});
+      rows.push_back(i);
+      positions.push_back(length - 1);
+      for (int p = 0; p < pages; ++p) page_list.push_back(i * pages + p);
+    }
+    const std::vector<double> freqs(static_cast<size_t>(d.head_dim / 2), 0.5);
+    const std::vector<float> ones(static_cast<size_t>(d.hidden), 1.f);
+    auto put = [&](size_t at, const void* from, size_t bytes) {
+      CUDA_CHECK(cudaMemcpy(small + at, from, bytes, cudaMemcpyHostToDevice));
+    };
+    put(0, windows.data(), windows.size() * sizeof windows[0]);
+    put(4096, rows.data(), rows.size() * 4);
+    put(8192, positions.data(), positions.size() * 4);
+    put(16384, freqs.data(), freqs.size() * 8);
+    put(65536, ones.data(), ones.size() * 4);
+    put(131072, page_list.data(), page_list.size() * 4);
+    call.input_type = OutputType::kF32;
+    call.q = qkv;
+    call.k = qkv + q;
+    call.v = qkv + q + kv;
+    call.q_stride = call.k_stride = call.v_stride = q + 2 * kv;
+    call.y = attended;
+    call.y_stride = q;
+    call.windows = reinterpret_cast<DeviceWindow*>(small);
+    call.row_window = reinterpret_cast<int32_t*>(small + 4096);
+    call.pages = reinterpret_cast<int32_t*>(small + 131072);
+    call.num_windows = call.num_rows = m;
+    call.max_window_rows = 1;
+    call.max_groups = pages;
+    call.workspace = workspace;
+    const auto* one = reinterpret_cast<float*>(small + 65536);
+    auto apply = [&](const PackedMatrix& w, const uint16_t* in, void* out, OutputType type,
+                     const float* residual) {
+      LinearArgs args;
+      args.w = w;
+      args.x = in;
+      args.x_stride = w.num_cols;
+      args.num_tokens = m;
+      args.epilogue.y = out;
+      args.epilogue.y_stride = w.num_rows;
+      args.epilogue.y_type = type;
+      args.epilogue.residual = residual;
+      args.epilogue.residual_stride = w.num_rows;
+      linear(stream, args, {.dependent = true});
+    };
+    for (const bool with_attention : {true, false}) {
+      const double us = time_us(
+          [&](int) {
+            for (int i = 0; i < d.layers; ++i) {
+              const Layer& w = layers[static_cast<size_t>(i)];
+              rms_norm(stream, h, d.hidden, one, 1e-6f, m, d.hidden, x, d.hidden, true);
+              apply(w.qkv, x, qkv, OutputType::kF32, nullptr);
+              if (with_attention) {
+                rope(stream, OutputType::kF32, qkv, q + 2 * kv,
+                     reinterpret_cast<int32_t*>(small + 8192),
+                     reinterpret_cast<double*>(small + 16384), d.head_dim / 2, 1, m,
+                     d.heads + d.kv_heads, d.head_dim, true);
+                call.cache = cache + layer_elements * 2 * i;
+                attention(stream, call, {.dependent = true});
+              }
+              apply(w.o, attended, h, OutputType::kF32, h);
+              rms_norm(stream, h, d.hidden, one, 1e-6f, m, d.hidden, x, d.hidden, true);
+              apply(w.gate_up, x, gated, OutputType::kBF16, nullptr);
+              apply(w.down, gated, h, OutputType::kF32, h);
+            }
+            rms_norm(stream, h, d.hidden, one, 1e-6f, m, d.hidden, x, d.hidden, true);
+            apply(head, x, logits, OutputType::kF32, nullptr);
+          },
+          1);
+      char what[64];
+      std::snprintf(what, sizeof what, "%s at %d%s", d.name, length,
+                    with_attention ? "" : " no attention");
+      report("decode_step", what, "affine4", m, us,
+             weight_bytes + (with_attention ? 2.0 * length * m * 2 * kv * d.layers : 0), 0);
+      std::printf("%-14s %-24s M %d: %.0f tokens/s\n", "", what, m, m * 1e6 / us);
+    }
+    for (void* p :
+         {static_cast<void*>(cache), static_cast<void*>(small), static_cast<void*>(h),
+          static_cast<void*>(qkv), static_cast<void*>(logits), static_cast<void*>(x),
+          static_cast<void*>(attended), static_cast<void*>(gated), static_cast<void*>(workspace)})
+      CUDA_CHECK(cudaFree(p));
+  }
+}
+
 void run(int argc, char** argv) {
   csv = argc > 1 ? std::fopen(argv[1], "w") : stderr;
   const bool quick = argc > 2;
@@ -303,6 +441,7 @@ void run(int argc, char** argv) {
         24);
     report("rms_norm", "5120", "f32", m, us, 5120.0 * m * 6, 0);
   }
+  bench_decode_step(pool);
   std::fclose(csv);
 }
 

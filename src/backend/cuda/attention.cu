@@ -32,6 +32,7 @@ struct Params {
   int64_t page_size;  // elements
   int groups;         // of the workspace
   bool split;
+  bool store_inside;  // the attention kernel stores k and v itself: one row tile per window
 };
 
 // Eight values from element `at` on, as bf16.
@@ -44,7 +45,24 @@ __device__ __forceinline__ uint4 load_eight(const void* from, OutputType type, i
                     bf16_pair(b.z, b.w));
 }
 
-// ---- Storing k and v: a thread per 8 values; V goes to its transposed place.
+// ---- Storing k and v. Eight values of one row and head; V goes to its transposed place.
+__device__ __forceinline__ void store_kv(const Params& p, const DeviceWindow& w, int row, int head,
+                                         int dim) {
+  const AttentionShape& s = p.c.shape;
+  const int position = w.start + row - w.first_row, key = position % kGroupKeys;
+  __nv_bfloat16* page = static_cast<__nv_bfloat16*>(p.c.cache) +
+                        p.c.pages[w.first_page + position / kGroupKeys] * p.page_size;
+  __nv_bfloat16* keys = page + int64_t{head} * 2 * kGroupKeys * s.head_dim;
+  __nv_bfloat16* values = keys + kGroupKeys * s.head_dim;
+  const int from = head * s.head_dim + dim;
+  const uint4 k = load_eight(p.c.k, p.c.input_type, row * p.c.k_stride + from);
+  const uint4 v = load_eight(p.c.v, p.c.input_type, row * p.c.v_stride + from);
+  *reinterpret_cast<uint4*>(keys + key * s.head_dim + dim) = k;
+  const auto* value = reinterpret_cast<const __nv_bfloat16*>(&v);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) values[(dim + i) * kGroupKeys + key] = value[i];
+}
+
 __global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ Params p) {
   wait_for_producer();
   let_next_kernel_start();
@@ -53,19 +71,8 @@ __global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ P
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (index >= int64_t{p.c.num_rows} * chunks) return;
   const int row = static_cast<int>(index / chunks), chunk = static_cast<int>(index % chunks);
-  const int head = chunk * 8 / s.head_dim, dim = chunk * 8 % s.head_dim;
-  const DeviceWindow w = p.c.windows[p.c.row_window[row]];
-  const int position = w.start + row - w.first_row, key = position % kGroupKeys;
-  __nv_bfloat16* page = static_cast<__nv_bfloat16*>(p.c.cache) +
-                        p.c.pages[w.first_page + position / kGroupKeys] * p.page_size;
-  __nv_bfloat16* keys = page + int64_t{head} * 2 * kGroupKeys * s.head_dim;
-  __nv_bfloat16* values = keys + kGroupKeys * s.head_dim;
-  const uint4 k = load_eight(p.c.k, p.c.input_type, row * p.c.k_stride + chunk * 8);
-  const uint4 v = load_eight(p.c.v, p.c.input_type, row * p.c.v_stride + chunk * 8);
-  *reinterpret_cast<uint4*>(keys + key * s.head_dim + dim) = k;
-  const auto* value = reinterpret_cast<const __nv_bfloat16*>(&v);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) values[(dim + i) * kGroupKeys + key] = value[i];
+  store_kv(p, p.c.windows[p.c.row_window[row]], row, chunk * 8 / s.head_dim,
+           chunk * 8 % s.head_dim);
 }
 
 __device__ __forceinline__ float quad_max(float v) {
@@ -156,6 +163,14 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
     }
     *reinterpret_cast<uint4*>(q_shared + row * q_row(kHeadDim) + chunk * 8) = v;
   }
+  // New rows of a group are stored by the CTA that attends to it: nobody else needs them now. The
+  // barrier below makes them visible to the whole CTA.
+  if (p.store_inside)
+    for (int i = threadIdx.x; i < w.num_rows * (kHeadDim / 8); i += kThreads) {
+      const int row = i / (kHeadDim / 8), of_group = (w.start + row) / kGroupKeys;
+      if (of_group >= group && of_group < end)
+        store_kv(p, w, w.first_row + row, kv_head, i % (kHeadDim / 8) * 8);
+    }
   __syncthreads();
 
   float m[kTiles][2], l[kTiles][2], out[kTiles][kOut][4];
@@ -454,10 +469,6 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
   p.log2_scale = s.softcap > 0 ? s.scale / s.softcap : s.scale * kLog2E;
   p.log2_softcap = s.softcap * kLog2E;
 
-  const int64_t chunks = int64_t{call.num_rows} * s.num_kv_heads * s.head_dim / 8;
-  launch(store_kv_kernel, dim3(static_cast<unsigned>((chunks + 255) / 256)), dim3(256), 0, stream,
-         schedule.dependent, p);
-
   using Path = AttentionSchedule::Path;
   const bool fits =
       call.workspace_bytes >= attention_workspace_bytes(s, call.num_rows, call.max_groups);
@@ -466,9 +477,14 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
                 ? fits && call.max_groups > 1 && call.max_window_rows <= 16
                 : schedule.path == Path::kSplit;
   INVAR_CHECK(!p.split || fits, "%zu bytes of workspace", call.workspace_bytes);
-  const int tiles = schedule.row_tiles                            ? schedule.row_tiles
-                    : call.max_window_rows * p.heads_per_kv <= 16 ? 1
-                                                                  : 2;
+  const int packed = call.max_window_rows * p.heads_per_kv;
+  const int tiles = schedule.row_tiles ? schedule.row_tiles : packed <= 16 ? 1 : 2;
+  p.store_inside = packed <= 16 * tiles;
+  if (!p.store_inside) {
+    const int64_t chunks = int64_t{call.num_rows} * s.num_kv_heads * s.head_dim / 8;
+    launch(store_kv_kernel, dim3(static_cast<unsigned>((chunks + 255) / 256)), dim3(256), 0, stream,
+           schedule.dependent, p);
+  }
   switch (s.head_dim) {
     case 64:
       return run<64>(stream, p, tiles, schedule.dependent);

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(384, 1) lin_prefill(const __grid_constant__ CU
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&x_map);
     for (int i = 0; i < stages; ++i) {
-      barrier_init(full + 8 * i, 1);
+      barrier_init(full + 8 * i, kTileStrips);
       barrier_init(empty + 8 * i, 8);
     }
     barrier_init_fence();
@@ -83,18 +83,19 @@ __global__ void __launch_bounds__(384, 1) lin_prefill(const __grid_constant__ CU
         const int live = min(kTileStrips, p.num_strips - row_tile * kTileStrips);
         for (int kb = 0; kb < p.num_blocks; ++kb) {
           barrier_wait(empty + 8 * slot, parity);
-          const uint32_t stage = base + slot * kStage;
-          if (lane == 0) {
-            barrier_expect(full + 8 * slot, kXStage + live * kBytes);
-            tensor_copy(stage, &x_map, 0, token_tile * kTokens, kb, full + 8 * slot);
+          const uint32_t stage = base + slot * kStage, ready = full + 8 * slot;
+          if (lane < kTileStrips) {  // a lane per strip; a strip that does not exist only arrives
+            const uint32_t bytes = lane < live ? kBytes : 0;
+            barrier_expect(ready, bytes + (lane == 0 ? kXStage : 0));
+            if (lane == 0) tensor_copy(stage, &x_map, 0, token_tile * kTokens, kb, ready);
+            if (bytes > 0)
+              bulk_copy(
+                  stage + kXStage + lane * kBytes,
+                  p.w + (static_cast<size_t>(row_tile * kTileStrips + lane) * p.num_blocks + kb) *
+                            kBytes,
+                  bytes, ready);
           }
           __syncwarp();
-          if (lane < live)
-            bulk_copy(
-                stage + kXStage + lane * kBytes,
-                p.w + (static_cast<size_t>(row_tile * kTileStrips + lane) * p.num_blocks + kb) *
-                          kBytes,
-                kBytes, full + 8 * slot);
           if (++slot == stages) {
             slot = 0;
             parity ^= 1;

@@ -134,26 +134,32 @@ __global__ void __launch_bounds__(128)
     assign(x[i], __fmul_rn(__fmul_rn(value_of(x[i]), scale), weight[i]));
 }
 
-// One block per token: a thread makes the sine of one frequency for all heads.
+// One block per token and kRopeHeads heads: sines into shared memory, then a thread per pair.
+constexpr int kRopeHeads = 4, kRopeThreads = 256;
 template <typename T>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(kRopeThreads)
     rope_kernel(T* x, int64_t x_stride, const int32_t* positions, const double* inv_freq,
                 int num_freqs, float magnitude, int num_heads, int head_dim) {
+  extern __shared__ float2 rotation[];  // cos, sin
   wait_for_producer();
   let_next_kernel_start();
-  x += blockIdx.x * x_stride;
   const double position = positions[blockIdx.x];
-  for (int i = threadIdx.x; i < num_freqs; i += blockDim.x) {
+  for (int i = threadIdx.x; i < num_freqs; i += kRopeThreads) {
     double sine, cosine;
     sincos(position * inv_freq[i], &sine, &cosine);
-    const float s = __fmul_rn(__double2float_rn(sine), magnitude);
-    const float c = __fmul_rn(__double2float_rn(cosine), magnitude);
-    for (int h = 0; h < num_heads; ++h) {
-      T* head = x + h * head_dim;
-      const float a = value_of(head[i]), b = value_of(head[i + num_freqs]);
-      assign(head[i], __fmaf_rn(a, c, -__fmul_rn(b, s)));
-      assign(head[i + num_freqs], __fmaf_rn(b, c, __fmul_rn(a, s)));
-    }
+    rotation[i] = make_float2(__fmul_rn(__double2float_rn(cosine), magnitude),
+                              __fmul_rn(__double2float_rn(sine), magnitude));
+  }
+  __syncthreads();
+  const int first = blockIdx.y * kRopeHeads, heads = min(kRopeHeads, num_heads - first);
+  x += blockIdx.x * x_stride + first * head_dim;
+  for (int p = threadIdx.x; p < heads * num_freqs; p += kRopeThreads) {
+    const int i = p % num_freqs;
+    T* head = x + p / num_freqs * head_dim;
+    const float2 r = rotation[i];
+    const float u = value_of(head[i]), v = value_of(head[i + num_freqs]);
+    assign(head[i], __fmaf_rn(u, r.x, -__fmul_rn(v, r.y)));
+    assign(head[i + num_freqs], __fmaf_rn(v, r.x, __fmul_rn(u, r.y)));
   }
 }
 
@@ -212,12 +218,13 @@ void rope(cudaStream_t stream, OutputType type, void* x, int64_t x_stride, const
           int head_dim, bool dependent) {
   if (num_tokens == 0) return;
   INVAR_CHECK(2 * num_freqs <= head_dim, "%d frequencies, head_dim %d", num_freqs, head_dim);
-  const dim3 grid(num_tokens), block(128);
+  const dim3 grid(num_tokens, (num_heads + kRopeHeads - 1) / kRopeHeads), block(kRopeThreads);
+  const size_t shared_bytes = num_freqs * sizeof(float2);
   if (type == OutputType::kF32)
-    launch(rope_kernel<float>, grid, block, 0, stream, dependent, static_cast<float*>(x), x_stride,
-           positions, inv_freq, num_freqs, magnitude, num_heads, head_dim);
+    launch(rope_kernel<float>, grid, block, shared_bytes, stream, dependent, static_cast<float*>(x),
+           x_stride, positions, inv_freq, num_freqs, magnitude, num_heads, head_dim);
   else
-    launch(rope_kernel<__nv_bfloat16>, grid, block, 0, stream, dependent,
+    launch(rope_kernel<__nv_bfloat16>, grid, block, shared_bytes, stream, dependent,
            static_cast<__nv_bfloat16*>(x), x_stride, positions, inv_freq, num_freqs, magnitude,
            num_heads, head_dim);
 }
