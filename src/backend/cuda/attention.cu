@@ -110,24 +110,31 @@ __host__ __device__ constexpr size_t shared_bytes(int tiles, int head_dim) {
   return static_cast<size_t>(tiles) * 16 * (q_row(head_dim) * 2 + kPRow * 2 + 2 * kWarps * 4);
 }
 
+// CTAs of an SM that registers must allow: a long context has more groups than SMs.
+__host__ __device__ constexpr int least_ctas(int head_dim, int tiles) {
+  return tiles == 1 && head_dim <= 128 ? 4 : 1;
+}
+
 template <int kHeadDim, int kTiles>
-__global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
+    attention_kernel(const __grid_constant__ Params p) {
   constexpr int kRows = kTiles * 16, kSteps = kHeadDim / 32, kOut = kHeadDim / kWarps / 8;
-  constexpr int kAhead = kTiles == 1 && kOut < 8 ? 4 : 2;  // steps of V in registers
+  constexpr int kAhead = 2;  // steps of V in registers
   extern __shared__ __align__(16) uint8_t shared[];
   auto* q_shared = reinterpret_cast<__nv_bfloat16*>(shared);
   auto* p_shared = q_shared + kRows * q_row(kHeadDim);
   auto* max_shared = reinterpret_cast<float*>(p_shared + kRows * kPRow);
   float* sum_shared = max_shared + kWarps * kRows;
 
-  wait_for_producer();
-  let_next_kernel_start();
   const AttentionShape& s = p.c.shape;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   const DeviceWindow w = p.c.windows[blockIdx.z % p.c.num_windows];
   const int split_group = blockIdx.z / p.c.num_windows, kv_head = blockIdx.y;
   const int packed_rows = w.num_rows * p.heads_per_kv, first = blockIdx.x * kRows;
-  if (first >= packed_rows) return;
+  if (first >= packed_rows) {
+    wait_for_producer();
+    return;
+  }
   const int last = min(first + kRows, packed_rows) - 1;
   const int first_position = w.start + first / p.heads_per_kv;
   const int last_position = w.start + last / p.heads_per_kv;
@@ -137,7 +144,10 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
   if (s.sliding_window > 0)
     group = max(group, max(0, first_position - s.sliding_window + 1) / kGroupKeys);
   if (p.split) {
-    if (split_group >= end) return;
+    if (split_group >= end) {
+      wait_for_producer();
+      return;
+    }
     end = split_group + 1;
   }
 
@@ -150,7 +160,9 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
                       int64_t{kv_head} * 2 * kGroupKeys * kHeadDim,
                   2 * kGroupKeys * kHeadDim * 2);
   };
-  if (p.split) prefetch_group(group);
+  if (p.split || p.store_inside) prefetch_group(group);
+  wait_for_producer();
+  let_next_kernel_start();
 
   // Q in shared memory; rows beyond the last are zeros.
   for (int i = threadIdx.x; i < kRows * (kHeadDim / 8); i += kThreads) {

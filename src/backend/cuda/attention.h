@@ -78,6 +78,9 @@ struct AttentionSchedule {  // time only
 // Workspace of the split path: partial results of every (row, head, group).
 size_t attention_workspace_bytes(const AttentionShape& shape, int num_rows, int max_groups);
 
+// A dependent launch reads windows and pages ahead of its wait: the kernel before must not be what
+// writes them.
+//
 // Stores k and v of all rows in their pages, then attends. The split path needs its workspace; the
 // choice falls on the loop path where it does not fit.
 void attention(cudaStream_t stream, const AttentionCall& call,

@@ -141,8 +141,6 @@ __global__ void __launch_bounds__(kRopeThreads)
     rope_kernel(T* x, int64_t x_stride, const int32_t* positions, const double* inv_freq,
                 int num_freqs, float magnitude, int num_heads, int head_dim) {
   extern __shared__ float2 rotation[];  // cos, sin
-  wait_for_producer();
-  let_next_kernel_start();
   const double position = positions[blockIdx.x];
   for (int i = threadIdx.x; i < num_freqs; i += kRopeThreads) {
     double sine, cosine;
@@ -150,6 +148,8 @@ __global__ void __launch_bounds__(kRopeThreads)
     rotation[i] = make_float2(__fmul_rn(__double2float_rn(cosine), magnitude),
                               __fmul_rn(__double2float_rn(sine), magnitude));
   }
+  wait_for_producer();
+  let_next_kernel_start();
   __syncthreads();
   const int first = blockIdx.y * kRopeHeads, heads = min(kRopeHeads, num_heads - first);
   x += blockIdx.x * x_stride + first * head_dim;

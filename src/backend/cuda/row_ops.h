@@ -25,7 +25,8 @@ void head_rms_norm(cudaStream_t stream, OutputType type, void* x, int64_t x_stri
                    bool dependent = false);
 
 // Half-split rotation in place. inv_freq on the device, num_freqs <= head_dim / 2; angles and their
-// sines are computed in double from the position alone.
+// sines are computed in double from the position alone. A dependent launch reads the positions
+// ahead of its wait: the kernel before must not be what writes them.
 void rope(cudaStream_t stream, OutputType type, void* x, int64_t x_stride, const int32_t* positions,
           const double* inv_freq, int num_freqs, float magnitude, int num_tokens, int num_heads,
           int head_dim, bool dependent = false);
