@@ -30,11 +30,11 @@ bool ends_with(const std::string& text, std::string_view end) {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// A path that stays inside the folder it is joined to.
+// A path that stays inside the folder it is joined to, and can be printed.
 bool is_plain_path(const std::string& path) {
-  if (path.empty() || path.front() == '/' || path.find('\\') != std::string::npos ||
-      path.find('\0') != std::string::npos)
-    return false;
+  if (path.empty() || path.front() == '/' || path.find('\\') != std::string::npos) return false;
+  for (const char c : path)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
   for (size_t i = 0; i <= path.size();) {
     const size_t end = std::min(path.find('/', i), path.size());
     const std::string part = path.substr(i, end - i);

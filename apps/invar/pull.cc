@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "commands.h"
 #include "download.h"
 #include "exit_codes.h"
@@ -49,7 +50,8 @@ bool is_url(const std::string& text) { return text.find("://") != std::string::n
 
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find_first_of("/\\") == std::string::npos &&
-         name.size() <= 200;
+         name.size() <= 200 && escape_control(name) == name &&
+         name.find_first_of("\t\n") == std::string::npos;
 }
 
 void report_file(const DownloadItem& item, const DownloadOutcome& outcome) {

@@ -5,10 +5,12 @@
 #include "commands.h"
 #include "exit_codes.h"
 #include "line_editor.h"
+#include "models_folder.h"
 #include "options.h"
 #include "reply.h"
 #include "terminal.h"
 #include "text_input.h"
+#include "weights/checkpoint.h"
 
 namespace invar::cli {
 namespace {
@@ -65,6 +67,13 @@ int answer(Engine& engine, const RunFlags& flags, const std::string& prompt, dou
   return reply->interrupted ? kExitInterrupted : kExitOk;
 }
 
+// Found in the header, before weights are read for nothing.
+Result<bool> has_chat_template(const std::string& model) {
+  INVAR_TRY(const std::string path, resolve_model(model));
+  INVAR_TRY(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(path));
+  return !checkpoint->chat_templates.empty();
+}
+
 int run(const RunFlags& flags) {
   const bool chats = !flags.prompt && stdin_is_terminal();
   if (chats && flags.json)
@@ -76,6 +85,16 @@ int run(const RunFlags& flags) {
   if (flags.prompt && flags.prompt->empty()) return fail(kCommand, "--prompt is empty", kExitUsage);
   Interrupts::start();
 
+  if (!flags.raw && flags.engine.chat_template_file.empty()) {
+    const Result<bool> has_template = has_chat_template(flags.model);
+    if (!has_template) return fail(kCommand, has_template.error());
+    if (!*has_template)
+      return fail(kCommand,
+                  flags.model +
+                      " has no chat template (a base model?); --raw continues plain text, "
+                      "--chat-template FILE gives it one",
+                  kExitUsage);
+  }
   std::string prompt = flags.prompt.value_or("");
   const auto begin = std::chrono::steady_clock::now();
   int code = kExitOk;
@@ -84,12 +103,6 @@ int run(const RunFlags& flags) {
   if (engine == nullptr) return code;
   const double load_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  if (!flags.raw && engine->description().chat_template_source.empty())
-    return fail(kCommand,
-                engine->description().path +
-                    " has no chat template (a base model?); --raw continues plain text, "
-                    "--chat-template FILE gives it one",
-                kExitUsage);
   if (chats) {
     ChatOptions options;
     options.system = flags.system;

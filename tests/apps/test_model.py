@@ -96,6 +96,20 @@ class RunTest(ModelTest):
         )
         self.assert_fails(result, 2, "256")
 
+    def test_template_file(self):
+        template = self.folder / "t.jinja"
+        template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        prompt = "1, 2, 3, 4,"
+        flags = ["--max-tokens", "4", "--temperature", "0"]
+        plain = self.answer("--chat-template", str(template), *flags, prompt=prompt)
+        self.assertEqual(plain["token_ids"], self.answer("--raw", *flags, prompt=prompt)["token_ids"])
+        template.write_text("{% for m in %}")
+        result = self.run_invar(
+            "run", self.model, "--prompt", "x", "--chat-template", str(template)
+        )
+        self.assert_fails(result, result.returncode, "t.jinja")
+        self.assertIn(result.returncode, (2, 3))
+
     def test_context_beyond_the_window(self):
         result = self.run_invar("run", self.model, "--context", "9999999", "--prompt", "x")
         self.assert_fails(result, 2, "context", "8192")
@@ -207,6 +221,16 @@ class TerminalTest(ModelTest):
         self.start("--json")
         self.read_until(rb"--json needs --prompt")
         self.assertEqual(self.exit_code(), 2)
+
+
+class BaseModelTest(CommandTest):
+    def test_no_chat_template(self):
+        model = SMOLLM2.parent / "gemma-3-270m-q4_k_m.gguf"
+        self.assertTrue(model.exists(), f"{model} is missing; run tools/fetch_models.py")
+        begin = time.monotonic()
+        result = self.run_invar("run", str(model), "--prompt", "x")
+        self.assertLess(time.monotonic() - begin, 2)
+        self.assert_fails(result, 2, "chat template", "--raw", "--chat-template")
 
 
 class InspectTest(ModelTest):

@@ -374,6 +374,7 @@ class PullTest(CommandTest):
             ("ftp://example.org/m.gguf", "https"),
             ("https://user:pw@example.org/m.gguf", "user name"),
             ("https://example.org/page.html", ".gguf"),
+            ("https://example.org/%1b[31m.gguf", ".gguf"),
         ):
             with self.subTest(source=source):
                 begin = time.monotonic()
@@ -388,6 +389,7 @@ class PullTest(CommandTest):
     def test_names_stay_in_the_folder(self):
         self.hub.add("owner/evil", "../../evil.gguf", DATA)
         self.hub.add("owner/evil", "/etc/evil.gguf", DATA)
+        self.hub.add("owner/evil", "\x1b[31mevil.gguf", DATA)
         self.assert_fails(self.pull("owner/evil"), 3, "owner/evil")
         self.assert_fails(self.pull(REPO, "--name", "../x"), 2, "--name")
 
