@@ -90,29 +90,37 @@ bool quantize_row(const float* x, int64_t num_groups, int bits, const Activation
 // ---- One panel
 // -------------------------------------------------------------------------------------
 
-// The kernel walks k by k over 16 lanes: codes as [32 inputs][16 lanes], 16 bits each.
-void to_input_order(const GroupBlock& block, int zero, int16_t (*codes)[kPanelRows]) {
-  for (int t = 0; t < 8; ++t)
+// The kernel walks k by k over 16 lanes: codes as [32 inputs][16 lanes]. Integers are held in
+// floats, which every compiler vectorises; all sums stay below 2^24 (32 * 255 * 2047), so they are
+// exact and their order is free.
+void to_input_order(const GroupBlock& block, int zero, float (*codes)[kPanelRows]) {
+  const auto centre = static_cast<float>(zero);
+  for (int t = 0; t < 8; ++t) {
+    uint32_t words[kPanelRows];
+    std::memcpy(words, block.operands[t], sizeof words);
     for (int o = 0; o < 4; ++o)
       for (int lane = 0; lane < kPanelRows; ++lane)
-        codes[t * 4 + o][lane] = static_cast<int16_t>(block.operands[t][lane * 4 + o] - zero);
+        codes[t * 4 + o][lane] =
+            static_cast<float>(static_cast<int32_t>((words[lane] >> (8 * o)) & 255)) - centre;
+  }
 }
 
 // Inputs [first, first + count) of one row against 16 lanes.
-void dot(const int16_t (*codes)[kPanelRows], const int16_t* q, int first, int count, int32_t* d) {
-  for (int lane = 0; lane < kPanelRows; ++lane) d[lane] = 0;
+void dot(const float (*codes)[kPanelRows], const float* q, int first, int count, float* d) {
+  float sum[kPanelRows] = {};
   for (int k = first; k < first + count; ++k)
-    for (int lane = 0; lane < kPanelRows; ++lane) d[lane] += codes[k][lane] * q[k];
+    for (int lane = 0; lane < kPanelRows; ++lane) sum[lane] += codes[k][lane] * q[k];
+  std::memcpy(d, sum, sizeof sum);
 }
 
 // A row's 32 values of a group, whichever form it is stored in.
-void load_values(const PanelRun& run, bool quads, int64_t entry, int16_t* q) {
+void load_values(const PanelRun& run, bool quads, int64_t entry, float* q) {
   for (int i = 0; i < kGroup; ++i) {
     if (quads) {
       const int from = i % 4 == 1 ? i + 1 : i % 4 == 2 ? i - 1 : i;
-      q[i] = run.quads[entry * kGroup + from];
+      q[i] = static_cast<float>(run.quads[entry * kGroup + from]);
     } else {
-      q[i] = run.bytes[entry * kGroup + i];
+      q[i] = static_cast<float>(run.bytes[entry * kGroup + i]);
     }
   }
 }
@@ -128,7 +136,7 @@ void panel(const PanelRun& run) {
   const int inputs = kGroup / layout.subs;
   float acc[kMaxRows][kPanelRows] = {};
   GroupBlock block;
-  int16_t codes[kGroup][kPanelRows];
+  float codes[kGroup][kPanelRows];
   for (int64_t g = 0; g < run.num_groups; ++g) {
     unpack_group(run.kind, run.scale_dtype, run.groups_per_step,
                  run.panel + g / run.groups_per_step * step_bytes,
@@ -137,16 +145,16 @@ void panel(const PanelRun& run) {
     const GroupSums& sums = run.sums[g];
     for (int m = 0; m < run.rows; ++m) {
       const int slot = run.first_slot + m;
-      int16_t q[kGroup];
+      float q[kGroup];
       load_values(run, kQuads, g * kTileSlots + m, q);
       for (int sub = 0; sub < layout.subs; ++sub) {
-        int32_t d[kPanelRows];
+        float d[kPanelRows];
         dot(codes, q, sub * inputs, inputs, d);
         const float scaled_sum =
             layout.subs == 1 ? sums.scaled_sum[slot] : sums.scaled_sum_half[sub][slot];
         for (int lane = 0; lane < kPanelRows; ++lane) {
-          acc[m][lane] = std::fma(static_cast<float>(d[lane]),
-                                  block.scales[sub][lane] * sums.scale[slot], acc[m][lane]);
+          acc[m][lane] =
+              std::fma(d[lane], block.scales[sub][lane] * sums.scale[slot], acc[m][lane]);
           if (layout.affine)
             acc[m][lane] = std::fma(block.biases[sub][lane], scaled_sum, acc[m][lane]);
         }

@@ -11,10 +11,19 @@ namespace {
 
 constexpr int kSubScales = 64;
 
+// fp16 to fp32 in a form that compilers vectorise: the exponent is moved by an exact product, which
+// also makes subnormals right.
 float half_at(const uint8_t* p, int index) {
   uint16_t bits;
   std::memcpy(&bits, p + 2 * index, 2);
-  return f16_to_f32(bits);
+  const uint32_t magnitude = (bits & 0x7fffu) << 13;
+  const uint32_t special = magnitude >= 0x0f800000u ? 0x7f800000u : 0u;  // inf and NaN
+  const uint32_t moved = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+  return std::bit_cast<float>(moved | special | (bits & 0x8000u) << 16);
+}
+
+void halves_at(const uint8_t* p, int first, float* out) {
+  for (int lane = 0; lane < kPanelRows; ++lane) out[lane] = half_at(p, first + lane);
 }
 
 // 2^(e - 128): half of E8M0's value, since the codes are doubled. 255 is E8M0's NaN.
@@ -35,6 +44,24 @@ float mlx_scale(const uint8_t* p, DType dtype, int index) {
   return value;
 }
 
+// 64 bytes at a time as eight 64-bit words: shifts move bits over byte borders, the mask drops
+// them.
+template <typename Combine>
+void each_word(uint8_t* out, const Combine& combine) {
+  for (int i = 0; i < 64; i += 8) {
+    const uint64_t word = combine(i);
+    std::memcpy(out + i, &word, 8);
+  }
+}
+
+uint64_t word_at(const uint8_t* p) {
+  uint64_t word;
+  std::memcpy(&word, p, 8);
+  return word;
+}
+
+constexpr uint64_t every_byte(uint64_t value) { return value * 0x0101010101010101u; }
+
 void unpack_codes(const PanelLayout& layout, const uint8_t* main, const uint8_t* extra,
                   uint8_t (*operands)[64]) {
   const int bits = layout.code_bits;
@@ -43,20 +70,25 @@ void unpack_codes(const PanelLayout& layout, const uint8_t* main, const uint8_t*
     if (bits == 8) {
       std::memcpy(out, main + t * 64, 64);
     } else if (bits >= 4) {
+      const uint8_t* from = main + t / 2 * 64;
       const int shift = t % 2 * 4;
-      for (int i = 0; i < 64; ++i) out[i] = (main[t / 2 * 64 + i] >> shift) & 15;
+      each_word(out, [&](int i) { return (word_at(from + i) >> shift) & every_byte(15); });
     } else {
+      const uint8_t* from = main + t / 4 * 64;
       const int shift = t % 4 * 2;
-      for (int i = 0; i < 64; ++i) out[i] = (main[t / 4 * 64 + i] >> shift) & 3;
+      each_word(out, [&](int i) { return (word_at(from + i) >> shift) & every_byte(3); });
     }
     if (bits == 3 || bits == 5) {
       const int at = (bits - 1 - t) & 7;
-      for (int i = 0; i < 64; ++i)
-        out[i] |= static_cast<uint8_t>(((extra[i] >> at) & 1) << (bits - 1));
+      each_word(out, [&](int i) {
+        return word_at(out + i) | ((word_at(extra + i) >> at) & every_byte(1)) << (bits - 1);
+      });
     } else if (bits == 6) {
+      const uint8_t* from = extra + t / 4 * 64;
       const int at = (4 - 2 * (t % 4)) & 7;
-      for (int i = 0; i < 64; ++i)
-        out[i] |= static_cast<uint8_t>(((extra[t / 4 * 64 + i] >> at) & 3) << 4);
+      each_word(out, [&](int i) {
+        return word_at(out + i) | ((word_at(from + i) >> at) & every_byte(3)) << 4;
+      });
     }
   }
   if (layout.table == CodeTable::kNone) return;
@@ -77,51 +109,60 @@ void unpack_group(PanelKind kind, DType scale_dtype, int groups_per_step, const 
   unpack_codes(layout, codes + group * main_bytes,
                codes + groups_per_step * main_bytes + group * extra_bytes, out.operands);
 
-  for (int lane = 0; lane < kPanelRows; ++lane) {
-    const uint8_t* subs = step + kSubScales + lane;
-    float(*const s)[kPanelRows] = out.scales;
-    float(*const b)[kPanelRows] = out.biases;
-    switch (kind) {
-      case PanelKind::kQ4_0:
-      case PanelKind::kQ5_0:
-      case PanelKind::kQ8_0:
-      case PanelKind::kIQ4_NL:
-        s[0][lane] = half_at(step, group * 16 + lane);
-        break;
-      case PanelKind::kQ4_1:
-      case PanelKind::kQ5_1:
-        s[0][lane] = half_at(step, group * 16 + lane);
-        b[0][lane] = half_at(step + 64, group * 16 + lane);
-        break;
-      case PanelKind::kMXFP4:
-        s[0][lane] = half_e8m0(step[group * 16 + lane]);
-        break;
-      case PanelKind::kQ2_K:
-        for (int i = 0; i < 2; ++i) {
-          const uint8_t sub = subs[(group * 2 + i) * 16];
-          s[i][lane] = half_at(step, lane) * static_cast<float>(sub & 15);
-          b[i][lane] = -(half_at(step, 16 + lane) * static_cast<float>(sub >> 4));
+  const uint8_t* subs = step + kSubScales;
+  float(*const s)[kPanelRows] = out.scales;
+  float(*const b)[kPanelRows] = out.biases;
+  float d[kPanelRows], dmin[kPanelRows];
+  if (layout.step_k == 256) {
+    halves_at(step, 0, d);
+    halves_at(step, 16, dmin);
+  }
+  switch (kind) {
+    case PanelKind::kQ4_0:
+    case PanelKind::kQ5_0:
+    case PanelKind::kQ8_0:
+    case PanelKind::kIQ4_NL:
+      halves_at(step, group * 16, s[0]);
+      break;
+    case PanelKind::kQ4_1:
+    case PanelKind::kQ5_1:
+      halves_at(step, group * 16, s[0]);
+      halves_at(step + 64, group * 16, b[0]);
+      break;
+    case PanelKind::kMXFP4:
+      for (int lane = 0; lane < kPanelRows; ++lane) s[0][lane] = half_e8m0(step[group * 16 + lane]);
+      break;
+    case PanelKind::kQ2_K:
+      for (int i = 0; i < 2; ++i)
+        for (int lane = 0; lane < kPanelRows; ++lane) {
+          const uint8_t sub = subs[(group * 2 + i) * 16 + lane];
+          s[i][lane] = d[lane] * static_cast<float>(sub & 15);
+          b[i][lane] = -(dmin[lane] * static_cast<float>(sub >> 4));
         }
-        break;
-      case PanelKind::kQ3_K:
-      case PanelKind::kQ6_K:
-        for (int i = 0; i < 2; ++i)
-          s[i][lane] = half_at(step, lane) *
-                       static_cast<float>(static_cast<int8_t>(subs[(group * 2 + i) * 16]));
-        break;
-      case PanelKind::kQ4_K:
-      case PanelKind::kQ5_K:
-        s[0][lane] = half_at(step, lane) * static_cast<float>(subs[group * 32]);
-        b[0][lane] = -(half_at(step, 16 + lane) * static_cast<float>(subs[group * 32 + 16]));
-        break;
-      case PanelKind::kIQ4_XS:
-        s[0][lane] =
-            half_at(step, lane) * static_cast<float>(static_cast<int8_t>(subs[group * 16]));
-        break;
-      default:  // MLX
+      break;
+    case PanelKind::kQ3_K:
+    case PanelKind::kQ6_K:
+      for (int i = 0; i < 2; ++i)
+        for (int lane = 0; lane < kPanelRows; ++lane)
+          s[i][lane] =
+              d[lane] * static_cast<float>(static_cast<int8_t>(subs[(group * 2 + i) * 16 + lane]));
+      break;
+    case PanelKind::kQ4_K:
+    case PanelKind::kQ5_K:
+      for (int lane = 0; lane < kPanelRows; ++lane) {
+        s[0][lane] = d[lane] * static_cast<float>(subs[group * 32 + lane]);
+        b[0][lane] = -(dmin[lane] * static_cast<float>(subs[group * 32 + 16 + lane]));
+      }
+      break;
+    case PanelKind::kIQ4_XS:
+      for (int lane = 0; lane < kPanelRows; ++lane)
+        s[0][lane] = d[lane] * static_cast<float>(static_cast<int8_t>(subs[group * 16 + lane]));
+      break;
+    default:  // MLX
+      for (int lane = 0; lane < kPanelRows; ++lane) {
         s[0][lane] = mlx_scale(step, scale_dtype, lane);
         b[0][lane] = mlx_scale(step, scale_dtype, 16 + lane);
-    }
+      }
   }
 }
 
