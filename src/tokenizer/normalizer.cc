@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tokenizer/nfc.h"
+#include "tokenizer/unicode.h"
 
 namespace invar {
 namespace {
@@ -23,12 +24,14 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 
 std::string replace_all(std::string_view text, const Regex& regex, std::string_view to) {
   std::string out;
+  const Regex::Subject subject(text);
   size_t pos = 0, from = 0, begin = 0, end = 0;
-  while (from <= text.size() && regex.find(text, from, begin, end)) {
+  while (from <= text.size() && regex.find(subject, from, begin, end)) {
     out += text.substr(pos, begin - pos);
     out += to;
     pos = end;
-    from = end > begin ? end : end + 1;
+    from = end;
+    if (end == begin) from += end < text.size() ? decode_char(text, end).num_bytes : 1;
   }
   out += text.substr(std::min(pos, text.size()));
   return out;

@@ -173,8 +173,8 @@ Result<void> PreTokenizer::parse_metaspace(const Json& json, const std::string& 
 // ---- Cutting
 // -------------------------------------------------------------------------------------
 
-bool PreTokenizer::find(const Step& step, std::string_view piece, size_t from, size_t& begin,
-                        size_t& end) {
+bool PreTokenizer::find(const Step& step, std::string_view piece, const Regex::Subject* subject,
+                        size_t from, size_t& begin, size_t& end) {
   if (step.pattern) {
     if (from >= piece.size()) return false;
     begin = from;
@@ -195,7 +195,7 @@ bool PreTokenizer::find(const Step& step, std::string_view piece, size_t from, s
   }
   if (step.regex) {
     // An empty match cuts nothing; look on from the next character.
-    while (from <= piece.size() && step.regex->find(piece, from, begin, end)) {
+    while (from <= piece.size() && step.regex->find(*subject, from, begin, end)) {
       if (end > begin) return true;
       if (end >= piece.size()) return false;
       from = end + decode_char(piece, end).num_bytes;
@@ -274,9 +274,12 @@ void PreTokenizer::run_split(const Step& step, size_t step_index, std::string_vi
     if (begin < end)
       run(step_index + 1, piece.substr(begin, end - begin), at_text_start && begin == 0, word);
   };
+  std::optional<Regex::Subject> checked;
+  if (step.regex) checked.emplace(piece);
+  const Regex::Subject* subject = checked ? &*checked : nullptr;
   size_t pos = 0, begin = 0, end = 0;
   if (step.behavior == Behavior::kIsolated) {  // the common case; invert changes nothing
-    while (find(step, piece, pos, begin, end)) {
+    while (find(step, piece, subject, pos, begin, end)) {
       pass_on(pos, begin);
       pass_on(begin, end);
       pos = end;
@@ -289,7 +292,7 @@ void PreTokenizer::run_split(const Step& step, size_t step_index, std::string_vi
     bool is_match;
   };
   std::vector<Part> parts;
-  while (find(step, piece, pos, begin, end)) {
+  while (find(step, piece, subject, pos, begin, end)) {
     if (begin > pos) parts.push_back({pos, begin, step.invert});
     parts.push_back({begin, end, !step.invert});
     pos = end;

@@ -63,8 +63,8 @@ class PreTokenizer {
            const WordSink& word) const;
   void run_split(const Step& step, size_t step_index, std::string_view piece, bool at_text_start,
                  const WordSink& word) const;
-  static bool find(const Step& step, std::string_view piece, size_t from, size_t& begin,
-                   size_t& end);
+  static bool find(const Step& step, std::string_view piece, const Regex::Subject* subject,
+                   size_t from, size_t& begin, size_t& end);
 
   std::vector<Step> steps_;
 };

@@ -5,6 +5,8 @@
 
 #include <pcre2.h>
 
+#include "tokenizer/unicode.h"
+
 namespace invar {
 namespace {
 
@@ -79,8 +81,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   PCRE2_SIZE offset = 0;
   state->code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
-                    &error, &offset, nullptr);
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (state->code == nullptr) {
     PCRE2_UCHAR message[200];
     pcre2_get_error_message(error, message, sizeof message);
@@ -94,10 +95,22 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   return Regex(std::move(state));
 }
 
-bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end) const {
+Regex::Subject::Subject(std::string_view text) : text_(text) {
+  if (is_valid_utf8(text)) return;
+  replaced_ = text;
+  for (size_t pos = 0; pos < text.size();) {
+    const DecodedChar c = decode_char(text, pos);
+    if (c.code_point == kInvalidCodePoint) replaced_[pos] = '\x1A';
+    pos += c.num_bytes;
+  }
+  text_ = replaced_;
+}
+
+bool Regex::find(const Subject& subject, size_t from, size_t& begin, size_t& end) const {
+  const std::string_view text = subject.text();
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   const int rc = pcre2_match(state_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                             from, 0, data, state_->context);
+                             from, PCRE2_NO_UTF_CHECK, data, state_->context);
   const bool found = rc >= 0;
   if (found) {
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data);

@@ -20,10 +20,26 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
+  // A text that is searched many times: checked once, or every search would check all that is left.
+  // Invalid bytes stand in for a control character, so that they match as symbols do.
+  class Subject {
+   public:
+    explicit Subject(std::string_view text);
+    Subject(const Subject&) = delete;
+    Subject& operator=(const Subject&) = delete;
+    std::string_view text() const { return text_; }  // same length as the text given
+
+   private:
+    std::string replaced_;
+    std::string_view text_;
+  };
+
   // The first match at or after `from`. False when there is none, or when the match limits are
-  // reached (a pattern that backtracks without end then just does not match). Invalid UTF-8 never
-  // matches.
-  bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const;
+  // reached (a pattern that backtracks without end then just does not match).
+  bool find(const Subject& subject, size_t from, size_t& begin, size_t& end) const;
+  bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const {
+    return find(Subject(text), from, begin, end);
+  }
 
  private:
   struct State;
