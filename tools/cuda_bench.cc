@@ -384,11 +384,11 @@ void run(int argc, char** argv) {
     AttentionShape shape;
     int start, rows;
   };
-  const Attention cases[] = {{"7B decode, 1k", {28, 4, 128, 0.0884f, 0, 0}, 1023, 1},
-                             {"7B decode, 4k", {28, 4, 128, 0.0884f, 0, 0}, 4095, 1},
-                             {"7B decode, 32k", {28, 4, 128, 0.0884f, 0, 0}, 32767, 1},
-                             {"27B decode, 32k", {24, 4, 256, 0.0625f, 0, 0}, 32767, 1},
-                             {"35B decode, 128k", {16, 2, 256, 0.0625f, 0, 0}, 131071, 1},
+  const Attention cases[] = {{"7B decode 1k", {28, 4, 128, 0.0884f, 0, 0}, 1023, 1},
+                             {"7B decode 4k", {28, 4, 128, 0.0884f, 0, 0}, 4095, 1},
+                             {"7B decode 32k", {28, 4, 128, 0.0884f, 0, 0}, 32767, 1},
+                             {"27B decode 32k", {24, 4, 256, 0.0625f, 0, 0}, 32767, 1},
+                             {"35B decode 128k", {16, 2, 256, 0.0625f, 0, 0}, 131071, 1},
                              {"7B prefill 4k", {28, 4, 128, 0.0884f, 0, 0}, 0, 4096},
                              {"27B prefill 4k", {24, 4, 256, 0.0625f, 0, 0}, 0, 4096}};
   CUDA_CHECK(cudaMemset(pool, 0, kPoolBytes));
