@@ -214,8 +214,18 @@ class TerminalTest(ModelTest):
     def test_ctrl_d_ends(self):
         self.start()
         self.read_until(rb">>> ")
+        # libedit shows the prompt just before it takes over the terminal; people are slower.
+        time.sleep(0.5)
         self.type(b"\x04")
         self.assertEqual(self.exit_code(), 0)
+
+    def test_the_model_cannot_drive_the_terminal(self):
+        escape = self.run_invar("tokenize", self.model, "--ids", stdin=b"\x1b").stdout.decode().strip()
+        flags = ["--raw", "--prompt", "x", "--max-tokens", "3", "--logit-bias", f"{escape}=100"]
+        piped = self.run_invar("run", self.model, "--context", "512", *flags)
+        self.assertEqual(piped.stdout, b"\x1b\x1b\x1b\n")
+        self.start(*flags)
+        self.read_until(rb"\\x1b\\x1b\\x1b")
 
     def test_json_needs_a_prompt(self):
         self.start("--json")
