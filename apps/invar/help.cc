@@ -78,8 +78,8 @@ std::string make_help(const CLI::App& app, const std::string& name) {
   }
   // CLI11's own group (--help) goes last: it is in every command.
   std::vector<std::string> groups = app.get_groups();
-  std::stable_partition(groups.begin(), groups.end(),
-                        [](const std::string& group) { return group != "Options"; });
+  std::erase(groups, "Options");
+  groups.push_back("Options");
   for (const std::string& group : groups) {
     const auto options = app.get_options([&](const CLI::Option* o) {
       return !group.empty() && o->get_group() == group && o->nonpositional();

@@ -107,8 +107,11 @@ Selection safetensors_selection(const HubRepo& repo) {
     if (weights || other) selection.files.push_back(file);
   }
   // The small files first: what is wrong with them shows before gigabytes have come.
-  std::stable_partition(selection.files.begin(), selection.files.end(),
-                        [](const HubFile& file) { return !ends_with(file.path, ".safetensors"); });
+  std::sort(selection.files.begin(), selection.files.end(), [](const HubFile& x, const HubFile& y) {
+    const bool x_weights = ends_with(x.path, ".safetensors");
+    const bool y_weights = ends_with(y.path, ".safetensors");
+    return x_weights != y_weights ? y_weights : x.path < y.path;
+  });
   return selection;
 }
 

@@ -66,8 +66,8 @@ std::vector<FormatShare> format_shares(const Checkpoint& checkpoint) {
   }
   std::vector<FormatShare> shares;
   for (const auto& [name, share] : by_format) shares.push_back(share);
-  std::stable_sort(shares.begin(), shares.end(), [](const FormatShare& a, const FormatShare& b) {
-    return a.num_bytes > b.num_bytes;
+  std::sort(shares.begin(), shares.end(), [](const FormatShare& a, const FormatShare& b) {
+    return a.num_bytes != b.num_bytes ? a.num_bytes > b.num_bytes : a.format < b.format;
   });
   return shares;
 }
