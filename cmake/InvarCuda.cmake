@@ -11,7 +11,8 @@ if(NOT INVAR_CUDA)
   return()
 endif()
 
-file(GLOB_RECURSE INVAR_PYPI_NVCC "${PROJECT_SOURCE_DIR}/.cache/cuda/venv/*/nvidia/cu13/bin/nvcc")
+file(GLOB INVAR_PYPI_NVCC
+  "${PROJECT_SOURCE_DIR}/.cache/cuda/venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc")
 find_program(INVAR_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(NOT INVAR_NVCC AND INVAR_PYPI_NVCC)
   list(GET INVAR_PYPI_NVCC 0 first_nvcc)
