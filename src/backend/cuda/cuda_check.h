@@ -1,6 +1,6 @@
 // CUDA_CHECK: a fault leaves the context unusable, so it is logged and ends the process with a
 // documented code (docs/cuda-kernels.md); a supervisor starts it again. Running out of memory is no
-// fault: allocators ask and return an Error (device_memory in linear.h's callers).
+// fault: DeviceMemory::make (cuda_backend.cc) asks and returns an Error.
 #pragma once
 
 #include <cuda_runtime_api.h>
