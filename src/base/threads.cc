@@ -69,7 +69,9 @@ struct alignas(64) ThreadPool::State {
   std::atomic<int64_t> small{1};      // units of a small piece
   std::atomic<bool> stop{false};
 
-  // Number of the phase in the upper half, of the next free piece in the lower.
+  // Number of the phase in the upper half, of the next free piece in the lower; kClosed there:
+  // nothing to take, run() is filling in the next phase.
+  static constexpr uint64_t kClosed = 0xffffffff;
   alignas(64) std::atomic<uint64_t> ticket{0};
   alignas(64) std::atomic<int64_t> num_done{0};  // units
   alignas(64) std::atomic<int> num_parked{0};
@@ -77,6 +79,7 @@ struct alignas(64) ThreadPool::State {
   std::condition_variable wake;
 
   static uint64_t phase_of(uint64_t t) { return t >> 32; }
+  static uint64_t piece_of(uint64_t t) { return t & 0xffffffff; }
 
   struct Piece {
     const Body* body;
@@ -85,21 +88,24 @@ struct alignas(64) ThreadPool::State {
 
   // Takes a piece of the current phase. False when none is left.
   //
-  // Why what we read belongs to the phase whose piece we take: run() fills in a phase when the one
-  // before has ended, that is, when all its pieces were taken. So if our ticket is still the
-  // current one and has a piece, nobody has begun to write.
+  // Why what we read belongs to the phase whose piece we take: run() closes the ticket before it
+  // fills in a phase. So if we read anything that it wrote (a release store, our load an acquire),
+  // the closing happened before our compare-exchange, which then fails. Without it, a worker that
+  // lags behind with the ticket of a phase whose pieces are all taken could read the larger
+  // num_units of the next one, see a piece there, and run units twice.
   bool take(Piece& piece) {
     uint64_t t = ticket.load(std::memory_order_acquire);
     for (;;) {
-      const int64_t index = static_cast<int64_t>(t & 0xffffffff);
-      const int64_t units = num_units.load(std::memory_order_relaxed);
-      const int64_t large = num_large.load(std::memory_order_relaxed);
-      piece.body = body.load(std::memory_order_relaxed);
+      if (piece_of(t) == kClosed) return false;
+      const int64_t index = static_cast<int64_t>(piece_of(t));
+      const int64_t units = num_units.load(std::memory_order_acquire);
+      const int64_t large = num_large.load(std::memory_order_acquire);
+      piece.body = body.load(std::memory_order_acquire);
       if (index < num_threads) {
         piece.begin = large * index / num_threads;
         piece.end = large * (index + 1) / num_threads;
       } else {
-        const int64_t size = small.load(std::memory_order_relaxed);
+        const int64_t size = small.load(std::memory_order_acquire);
         piece.begin = std::min(units, large + (index - num_threads) * size);
         piece.end = std::min(units, piece.begin + size);
         if (piece.begin >= piece.end) return false;
@@ -117,6 +123,13 @@ struct alignas(64) ThreadPool::State {
       (*piece.body)(piece.begin, piece.end, thread_index);
       num_done.fetch_add(piece.end - piece.begin, std::memory_order_release);
     }
+  }
+
+  // Until start_phase() nobody takes a piece. All pieces are taken already, so nobody else changes
+  // the ticket.
+  void close_phase() {
+    const uint64_t phase = phase_of(ticket.load(std::memory_order_relaxed));
+    ticket.store(phase << 32 | kClosed, std::memory_order_relaxed);
   }
 
   // Opens the next phase. Sequentially consistent on both sides: either we see the parked worker
@@ -158,6 +171,7 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
 
 ThreadPool::~ThreadPool() {
   // A phase without units that every worker notices.
+  state_->close_phase();
   state_->stop = true;
   state_->num_units = 0;
   state_->num_large = 0;
@@ -175,10 +189,11 @@ void ThreadPool::run(int64_t num_units, const std::function<void(int64_t, int64_
   // The last eighth goes in small pieces, so that all threads end together. With a unit or less a
   // thread there is nothing to balance.
   const int64_t tail = num_units <= s.num_threads ? 0 : (num_units + 7) / 8;
-  s.body.store(&body, std::memory_order_relaxed);
-  s.num_units.store(num_units, std::memory_order_relaxed);
-  s.num_large.store(num_units - tail, std::memory_order_relaxed);
-  s.small.store(std::max<int64_t>(1, tail / (4 * s.num_threads)), std::memory_order_relaxed);
+  s.close_phase();
+  s.body.store(&body, std::memory_order_release);
+  s.num_units.store(num_units, std::memory_order_release);
+  s.num_large.store(num_units - tail, std::memory_order_release);
+  s.small.store(std::max<int64_t>(1, tail / (4 * s.num_threads)), std::memory_order_release);
   s.num_done.store(0, std::memory_order_relaxed);
   s.start_phase();
   s.work(0);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <ctime>
 #include <thread>
 #include <vector>
@@ -50,6 +51,29 @@ TEST(ThreadPool, PhasesSeeWhatEarlierPhasesWrote) {
     expected = next;
   }
   EXPECT_EQ(values, expected);
+}
+
+// A worker that comes late to a phase of few units must not take a piece of the next one, with
+// many, before that has begun: units would run twice, and the count of those done would never be
+// right. Few rounds meet it, so there are many, with more threads than cores.
+TEST(ThreadPool, LateWorkersTakeNothingOfThePhaseThatIsBeingFilledIn) {
+  constexpr int kThreads = 8;
+  constexpr int64_t kManyUnits = 512;
+  ThreadPool pool(kThreads);
+  std::vector<std::atomic<int>> runs(kManyUnits);
+  const auto body = [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      runs[static_cast<size_t>(i)].fetch_add(1, std::memory_order_relaxed);
+  };
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0; round < 1'000'000; ++round) {
+    const int64_t num_units = round % 2 == 0 ? kThreads + 1 : kManyUnits;
+    for (auto& count : runs) count.store(0, std::memory_order_relaxed);
+    pool.run(num_units, body);
+    for (int64_t i = 0; i < num_units; ++i)
+      ASSERT_EQ(runs[static_cast<size_t>(i)].load(), 1) << "unit " << i << ", round " << round;
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(3)) break;
+  }
 }
 
 TEST(ThreadPool, WorksAfterItsWorkersWentToSleep) {
