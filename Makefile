@@ -1,6 +1,7 @@
 # A thin front for CMake presets and tools/. Every target installs what it lacks (tools/setup.sh).
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast-test bench format lint install clean
+MAKEFLAGS += --no-print-directory
+.PHONY: help demo test fast-test cuda gpu-test bench format lint install clean
 
 BUILD  := build/release
 PYTHON := .venv/bin/python
@@ -32,6 +33,15 @@ fast-test:  ## the tests that end within a minute
 	cmake --preset release
 	cmake --build --preset release
 	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE 'slow|fuzz'
+
+cuda:  ## compile the CUDA backend and its tests (needs no GPU)
+	tools/setup.sh test
+	tools/cuda_toolchain.sh
+	cmake --preset cuda
+	cmake --build --preset cuda --target cuda_tests cuda_bench
+
+gpu-test: cuda  ## the CUDA tests, on a machine with a GPU
+	ctest --test-dir build/cuda --output-on-failure -L gpu
 
 bench:  ## prefill and decode speed of the default model
 	tools/setup.sh demo

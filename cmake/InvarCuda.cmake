@@ -63,7 +63,7 @@ target_include_directories(invar_backend_cuda SYSTEM PUBLIC ${INVAR_CUDA_INCLUDE
 function(invar_cuda_tests)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda/*.cc)
   add_executable(cuda_tests ${sources})
-  target_link_libraries(cuda_tests PRIVATE invar_backend_cuda GTest::gtest_main)
+  target_link_libraries(cuda_tests PRIVATE invar_backend_cuda invar_backend_reference GTest::gtest_main)
   target_include_directories(cuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_test(NAME cuda/all COMMAND cuda_tests)
   set_tests_properties(cuda/all PROPERTIES LABELS gpu TIMEOUT 900)

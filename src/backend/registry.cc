@@ -5,6 +5,9 @@ namespace invar {
 
 Result<std::unique_ptr<Backend>> make_reference_backend(const BackendOptions& options);
 Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendOptions& options);
+#ifdef INVAR_WITH_CUDA
+Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options);
+#endif
 
 namespace {
 
@@ -15,6 +18,9 @@ struct Entry {
 constexpr Entry kBackends[] = {
     {"cpu", make_cpu_backend},
     {"reference", make_reference_backend},
+#ifdef INVAR_WITH_CUDA
+    {"cuda", make_cuda_backend},
+#endif
 };
 
 }  // namespace
