@@ -203,6 +203,9 @@ Result<void> DenseDecoder::load(const ModelSource& source, Backend& backend,
   return {};
 }
 
+// Attention kernels take all query heads of a KV head together. Published models have up to 16.
+constexpr int kMaxHeadsPerKv = 64;
+
 Result<int> checked(const Json& config, const char* key, int fallback, int max) {
   INVAR_TRY(const int value,
             fallback < 0 ? config.required<int>(key) : config.optional<int>(key, fallback));
@@ -236,8 +239,7 @@ Result<void> parse_layer_types(DenseConfig& c, const Json& config) {
 
 }  // namespace
 
-Result<DenseConfig> parse_dense_config(const ModelSource& source) {
-  const Json& config = source.config();
+Result<DenseConfig> parse_dense_config(const ModelSource& source, const Json& config) {
   DenseConfig c;
   INVAR_TRY(c.hidden_size, checked(config, "hidden_size", -1, 1 << 17));
   INVAR_TRY(c.intermediate_size, checked(config, "intermediate_size", -1, 1 << 20));
@@ -251,6 +253,9 @@ Result<DenseConfig> parse_dense_config(const ModelSource& source) {
   if (c.num_heads % c.num_kv_heads != 0)
     return invalid_argument("'num_attention_heads' %d is no multiple of 'num_key_value_heads' %d",
                             c.num_heads, c.num_kv_heads);
+  if (c.num_heads / c.num_kv_heads > kMaxHeadsPerKv)
+    return unsupported("'num_attention_heads' %d is more than %d times 'num_key_value_heads' %d",
+                       c.num_heads, kMaxHeadsPerKv, c.num_kv_heads);
   if (c.head_dim % 2 != 0) return unsupported("'head_dim' %d is odd", c.head_dim);
   INVAR_TRY(const double eps, config.required<double>("rms_norm_eps"));
   if (!(eps > 0 && eps < 1)) return invalid_argument("'rms_norm_eps' is %g, expected 0 to 1", eps);

@@ -46,8 +46,9 @@ struct DenseConfig {
 };
 
 // The keys that every dense family has, with ranges checked; also layer_types and the sliding
-// window of families that use them (`layers`), and one rope. Families adjust the rest.
-Result<DenseConfig> parse_dense_config(const ModelSource& source);
+// window of families that use them (`layers`). Families adjust the rest. `config`: source.config(),
+// with the family's defaults filled in where it has any.
+Result<DenseConfig> parse_dense_config(const ModelSource& source, const Json& config);
 
 // `info` describes the model as far as config and file do; loading fills in the rest.
 Result<std::unique_ptr<Model>> load_dense(const DenseConfig& config, const ModelSource& source,

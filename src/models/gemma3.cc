@@ -23,6 +23,27 @@ const GgufNames& gguf_names() {
   return names;
 }
 
+// What transformers' Gemma3TextConfig assumes where config.json is silent. The text_config of the
+// published 4B, 12B and 27B models leaves most of these out. The embedding says how many rows it
+// has; its default there is one model's.
+Json with_defaults(const ModelSource& source) {
+  Json config = source.config();
+  const auto fill = [&](const char* key, Json value) {
+    const Json* found = config.find(key);
+    if (found == nullptr || found->is_null()) config.set(key, std::move(value));
+  };
+  fill("num_attention_heads", 8);
+  fill("num_key_value_heads", 4);
+  fill("head_dim", 256);
+  fill("rms_norm_eps", 1e-6);
+  fill("max_position_embeddings", 131072);
+  fill("query_pre_attn_scalar", 256);
+  fill("sliding_window", 4096);
+  if (const TensorInfo* table = source.find("model.embed_tokens"))
+    fill("vocab_size", table->matrix.num_rows);
+  return config;
+}
+
 // What a GGUF file leaves out: the period of 6 and the local theta are constants of the family;
 // newer files carry them.
 Result<void> apply_gguf_layers(DenseConfig& c, const ModelSource& source) {
@@ -64,8 +85,7 @@ Result<void> apply_config_layers(DenseConfig& c, const Json& config) {
   return {};
 }
 
-Result<void> apply_ropes(DenseConfig& c, const ModelSource& source) {
-  const Json& config = source.config();
+Result<void> apply_ropes(DenseConfig& c, const ModelSource& source, const Json& config) {
   Json global, local = Json::object();
   const Json* newer = config.find("rope_parameters");
   if (newer != nullptr && newer->find("full_attention") != nullptr) {
@@ -93,8 +113,8 @@ Result<void> apply_ropes(DenseConfig& c, const ModelSource& source) {
 }
 
 Result<DenseConfig> parse(const ModelSource& source) {
-  const Json& config = source.config();
-  INVAR_TRY(auto c, parse_dense_config(source));
+  const Json config = source.is_gguf() ? source.config() : with_defaults(source);
+  INVAR_TRY(auto c, parse_dense_config(source, config));
   INVAR_TRY(const auto act, config.optional<std::string>("hidden_activation", "gelu_pytorch_tanh"));
   if (act != "gelu_pytorch_tanh")
     return unsupported("'hidden_activation' is '%s', expected 'gelu_pytorch_tanh'", act.c_str());
@@ -122,13 +142,13 @@ Result<DenseConfig> parse(const ModelSource& source) {
     if (c.num_layers == 62) scalar = static_cast<double>(c.hidden_size) / c.num_heads;
     INVAR_TRY_VOID(apply_gguf_layers(c, source));
   } else {
-    INVAR_TRY(scalar, config.optional<double>("query_pre_attn_scalar", c.head_dim));
+    INVAR_TRY(scalar, config.required<double>("query_pre_attn_scalar"));
     INVAR_TRY_VOID(apply_config_layers(c, config));
   }
   if (!(scalar > 0))
     return invalid_argument("'query_pre_attn_scalar' is %g, expected a positive number", scalar);
   c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
-  INVAR_TRY_VOID(apply_ropes(c, source));
+  INVAR_TRY_VOID(apply_ropes(c, source, config));
   return c;
 }
 

@@ -47,12 +47,15 @@ Result<Json> config_from_gguf(const Checkpoint& checkpoint) {
   Json rope = Json::object();
   INVAR_TRY(const double theta, metadata.optional<double>(arch + ".rope.freq_base", 10000.0));
   rope.set("rope_theta", theta);
-  INVAR_TRY(auto type, metadata.optional<std::string>(arch + ".rope.scaling.type", "none"));
+  // A factor without a type is a linear one (llama.cpp).
+  const bool scaled = metadata.find(arch + ".rope.scaling.factor") != nullptr;
+  INVAR_TRY(auto type, metadata.optional<std::string>(arch + ".rope.scaling.type",
+                                                      scaled ? "linear" : "none"));
   rope.set("rope_type", type == "none" ? std::string("default") : type);
   copy_key(rope, "factor", metadata, arch + ".rope.scaling.factor");
   copy_key(rope, "original_max_position_embeddings", metadata,
            arch + ".rope.scaling.original_context_length");
-  copy_key(rope, "attention_factor", metadata, arch + ".rope.scaling.attn_factor");
+  copy_key(rope, "gguf_attn_factor", metadata, arch + ".rope.scaling.attn_factor");
   copy_key(rope, "beta_fast", metadata, arch + ".rope.scaling.yarn_beta_fast");
   copy_key(rope, "beta_slow", metadata, arch + ".rope.scaling.yarn_beta_slow");
   copy_key(config, "rope_dim", metadata, arch + ".rope.dimension_count");

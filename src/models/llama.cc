@@ -8,7 +8,7 @@ namespace {
 
 Result<DenseConfig> parse(const ModelSource& source) {
   const Json& config = source.config();
-  INVAR_TRY(auto c, parse_dense_config(source));
+  INVAR_TRY(auto c, parse_dense_config(source, config));
   INVAR_TRY(const auto act, config.optional<std::string>("hidden_act", "silu"));
   if (act != "silu") return unsupported("'hidden_act' is '%s', expected 'silu'", act.c_str());
   INVAR_TRY(const bool mlp_bias, config.optional<bool>("mlp_bias", false));

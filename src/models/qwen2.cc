@@ -9,16 +9,20 @@ namespace {
 
 Result<DenseConfig> parse(const ModelSource& source) {
   const Json& config = source.config();
-  INVAR_TRY(auto c, parse_dense_config(source));
+  INVAR_TRY(auto c, parse_dense_config(source, config));
   INVAR_TRY(const auto act, config.optional<std::string>("hidden_act", "silu"));
   if (act != "silu") return unsupported("'hidden_act' is '%s', expected 'silu'", act.c_str());
   c.qkv_bias = true;
   // Older configs slide from max_window_layers on, and only with use_sliding_window (no published
   // checkpoint does); newer ones say it in layer_types, which parse_dense_config read.
   INVAR_TRY(const bool sliding, config.optional<bool>("use_sliding_window", false));
-  if (sliding && config.find("layer_types") == nullptr) {
-    INVAR_TRY(const int first, config.optional<int>("max_window_layers", 0));
+  const Json* types = config.find("layer_types");
+  if (sliding && (types == nullptr || types->is_null())) {
+    INVAR_TRY(const int first, config.optional<int>("max_window_layers", 28));
     INVAR_TRY(const int64_t window, config.required<int64_t>("sliding_window"));
+    if (window < 1)
+      return invalid_argument("'use_sliding_window' is true, but 'sliding_window' is %ld",
+                              long{window});
     for (size_t i = static_cast<size_t>(std::max(first, 0)); i < c.layers.size(); ++i)
       c.layers[i].sliding_window = window;
   }

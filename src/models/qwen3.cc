@@ -7,13 +7,14 @@ namespace {
 
 Result<DenseConfig> parse(const ModelSource& source) {
   const Json& config = source.config();
-  INVAR_TRY(auto c, parse_dense_config(source));
+  INVAR_TRY(auto c, parse_dense_config(source, config));
   INVAR_TRY(const auto act, config.optional<std::string>("hidden_act", "silu"));
   if (act != "silu") return unsupported("'hidden_act' is '%s', expected 'silu'", act.c_str());
   INVAR_TRY(const bool bias, config.optional<bool>("attention_bias", false));
   if (bias) return unsupported("'attention_bias' is true: this qwen3 variant is not supported");
   INVAR_TRY(const bool sliding, config.optional<bool>("use_sliding_window", false));
-  if (sliding && config.find("layer_types") == nullptr)
+  const Json* types = config.find("layer_types");
+  if (sliding && (types == nullptr || types->is_null()))
     return unsupported("'use_sliding_window' is true without 'layer_types'");
   c.qk_norm = true;
   INVAR_TRY(const auto parameters, rope_parameters(config, 1e6));

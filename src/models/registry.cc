@@ -61,8 +61,12 @@ Result<Opened> open_source(const Checkpoint& checkpoint) {
         (gguf || !contains(family->model_types, architecture)))
       continue;
     // A multimodal wrapper keeps the text model's config inside.
-    if (const Json* text = config.find("text_config"); text != nullptr && text->is_object())
-      config = Json(*text);
+    if (const Json* found = config.find("text_config"); found != nullptr && found->is_object()) {
+      Json text = *found;
+      const Json* eos = config.find("eos_token_id");  // stands outside in Gemma 3's
+      if (eos != nullptr && text.find("eos_token_id") == nullptr) text.set("eos_token_id", *eos);
+      config = std::move(text);
+    }
     Opened opened{family, ModelSource(checkpoint, std::move(config))};
     opened.source.set_gguf_names(*family->gguf_names);
     return opened;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/math.h"
+
 namespace invar {
 namespace {
 
@@ -40,10 +42,12 @@ Result<void> apply_yarn(RopeSpec& spec, const Json& parameters, double theta, in
   INVAR_TRY(const double original, positive(parameters, "original_max_position_embeddings"));
   INVAR_TRY(const double beta_fast, parameters.optional<double>("beta_fast", 32));
   INVAR_TRY(const double beta_slow, parameters.optional<double>("beta_slow", 1));
-  const double default_magnitude = factor > 1 ? 0.1 * std::log(factor) + 1 : 1.0;
-  INVAR_TRY(spec.magnitude, parameters.optional<double>("attention_factor", default_magnitude));
+  const double default_magnitude = factor > 1 ? 0.1 * log_f64(factor) + 1 : 1.0;
+  INVAR_TRY(const double magnitude,
+            parameters.optional<double>("attention_factor", default_magnitude));
+  spec.magnitude *= magnitude;
   const auto dim_of = [&](double turns) {
-    return dim * std::log(original / (turns * 2 * kPi)) / (2 * std::log(theta));
+    return dim * log_f64(original / (turns * 2 * kPi)) / (2 * log_f64(theta));
   };
   const double low = std::max(std::floor(dim_of(beta_fast)), 0.0);
   const double high = std::min(std::ceil(dim_of(beta_slow)), dim - 1.0);
@@ -59,13 +63,16 @@ Result<void> apply_yarn(RopeSpec& spec, const Json& parameters, double theta, in
 
 Result<RopeSpec> rope_spec(const Json& parameters, int rotary_dim) {
   INVAR_TRY(const double theta, positive(parameters, "rope_theta"));
+  INVAR_TRY(const double part, parameters.optional<double>("partial_rotary_factor", 1));
+  if (part != 1) return unsupported("'partial_rotary_factor' is %g, expected 1", part);
   INVAR_TRY(std::string type, parameters.optional<std::string>("rope_type", ""));
   if (type.empty()) {
     INVAR_TRY(type, parameters.optional<std::string>("type", "default"));
   }
   RopeSpec spec;
+  INVAR_TRY(spec.magnitude, parameters.optional<double>("gguf_attn_factor", 1));
   for (int i = 0; i < rotary_dim; i += 2)
-    spec.inv_freq.push_back(std::pow(theta, -static_cast<double>(i) / rotary_dim));
+    spec.inv_freq.push_back(pow_f64(theta, -static_cast<double>(i) / rotary_dim));
   if (type == "default") return spec;
   if (type == "linear") {
     INVAR_TRY(const double factor, positive(parameters, "factor"));
@@ -93,6 +100,9 @@ Result<Json> rope_parameters(const Json& config, double default_theta) {
   else if (older != nullptr && older->is_object())
     parameters = *older;
   if (parameters.find("rope_theta") == nullptr) parameters.set("rope_theta", theta);
+  const Json* part = config.find("partial_rotary_factor");
+  if (part != nullptr && parameters.find("partial_rotary_factor") == nullptr)
+    parameters.set("partial_rotary_factor", *part);
   return parameters;
 }
 

@@ -9,7 +9,9 @@
 namespace invar {
 
 // `parameters`: {rope_theta, rope_type, factor, ...} as in rope_parameters, or an older config's
-// rope_scaling with rope_theta put in. rotary_dim even. Unknown rope_type: kUnsupported.
+// rope_scaling with rope_theta put in. rotary_dim even. Unknown rope_type: kUnsupported. Of two
+// keys for YaRN's magnitude, attention_factor (Hugging Face) replaces the default, gguf_attn_factor
+// multiplies it (llama.cpp).
 Result<RopeSpec> rope_spec(const Json& parameters, int rotary_dim);
 
 // rope_parameters of a config in either form: the newer key, or rope_theta beside rope_scaling.

@@ -1,46 +1,8 @@
 // What cannot be loaded is refused with file, tensor or key, what was found and what was expected.
-#include <unistd.h>
-
-#include <cstdio>
-#include <fstream>
-
-#include "models/harness.h"
+#include "models/edited_folder.h"
 
 namespace invar::testing {
 namespace {
-
-// A copy of a golden Hugging Face folder whose config.json a test edits.
-class EditedFolder {
- public:
-  explicit EditedFolder(const char* family) {
-    folder_ = ::testing::TempDir() + "invar_errors_" + family + "_XXXXXX";
-    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
-    const std::string from = golden_path(family);
-    config_ = *Json::parse(*read_file(from + "/config.json", 1 << 20));
-    EXPECT_EQ(::symlink((from + "/model.safetensors").c_str(), weights().c_str()), 0);
-  }
-  ~EditedFolder() {
-    std::remove((folder_ + "/config.json").c_str());
-    std::remove(weights().c_str());
-    std::remove(folder_.c_str());
-  }
-  void set(const char* key, Json value) { config_.set(key, std::move(value)); }
-
-  // The message load_model gives, "" when it loads.
-  std::string load_error() {
-    std::ofstream(folder_ + "/config.json") << config_.dump(2);
-    auto checkpoint = Checkpoint::open(weights());
-    if (!checkpoint) return "open: " + checkpoint.error().message;
-    auto backend = make_backend("reference", {});
-    auto model = load_model(**checkpoint, **backend);
-    return model ? "" : model.error().message;
-  }
-
- private:
-  std::string weights() const { return folder_ + "/model.safetensors"; }
-  std::string folder_;
-  Json config_;
-};
 
 void expect_all(const std::string& message, std::initializer_list<const char*> parts) {
   for (const char* part : parts)
@@ -81,12 +43,20 @@ TEST(ModelErrors, KeysAreNamed) {
   const std::pair<const char*, Json> bad[] = {
       {"hidden_act", "relu"},          {"rms_norm_eps", "small"}, {"num_attention_heads", 0},
       {"num_key_value_heads", 3},      {"hidden_size", Json()},   {"mlp_bias", true},
-      {"max_position_embeddings", -1}, {"head_dim", 100000}};
+      {"max_position_embeddings", -1}, {"head_dim", 100000},      {"partial_rotary_factor", 0.5}};
   for (const auto& [key, value] : bad) {
     EditedFolder folder("llama");
     folder.set(key, value);
     expect_all(folder.load_error(), {"config.json", key});
   }
+}
+
+TEST(ModelErrors, MoreQueryHeadsThanTheKernelsTake) {
+  EditedFolder folder("llama");
+  folder.set("num_attention_heads", 128);
+  folder.set("num_key_value_heads", 1);
+  folder.set("head_dim", 16);
+  expect_all(folder.load_error(), {"config.json", "num_attention_heads", "128", "64"});
 }
 
 TEST(ModelErrors, RopeTypeIsNamed) {
