@@ -1,0 +1,69 @@
+// The arithmetic of the cpu backend, frozen: a hash over the bits of logits per family and id. A
+// hash that moves means that replies may change: then the arithmetic id moves too (cpu_backend.cc),
+// with a line in CHANGELOG.md, and only then the numbers here.
+#include <cstring>
+
+#include "base/hash.h"
+#include "models/harness.h"
+
+namespace invar::testing {
+namespace {
+
+struct Frozen {
+  const char* file;
+  const char* cpu_1;      // first 16 digits of SHA-256 over fp32 logits, arithmetic cpu-1
+  const char* cpu_1_a12;  // the same with 12-bit activations
+};
+
+std::string logits_hash(const std::string& path, int activation_bits, const char* isa) {
+  BackendOptions options;
+  options.activation_bits = activation_bits;
+  options.isa = isa;
+  ModelOnBackend m(path, "cpu", options);
+  if (!m.ok()) return "";
+  EXPECT_EQ(m.backend->info().arithmetic_id, activation_bits == 8 ? "cpu-1" : "cpu-1-a12");
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 40; ++i)
+    ids.push_back((i * 37 + 11) % std::min(m.model->info().vocab_size, 4096));
+  Sha256 hash;
+  for (const std::vector<float>& row : m.run(ids, 16))
+    hash.update({reinterpret_cast<const uint8_t*>(row.data()), row.size() * sizeof(float)});
+  return hash.hex_digest().substr(0, 16);
+}
+
+class GoldenHashTest : public ::testing::TestWithParam<Frozen> {};
+
+TEST_P(GoldenHashTest, BitsAreTheFrozenOnes) {
+  const Frozen& frozen = GetParam();
+  const std::string name = frozen.file;
+  const std::string path =
+      name.find('/') != std::string::npos ? golden_path(name) : real_model_path(name);
+  EXPECT_EQ(logits_hash(path, 8, ""), frozen.cpu_1);
+  EXPECT_EQ(logits_hash(path, 12, ""), frozen.cpu_1_a12);
+}
+
+// The portable code gives the same bits as the set above: one number stands for all sets.
+TEST_P(GoldenHashTest, PortableCodeToo) {
+  const std::string name = GetParam().file;
+  if (name.find('/') == std::string::npos && name.find("smollm2") == std::string::npos)
+    return;  // one real file is enough for the slow code; TinyFamilyTest has the rest
+  const std::string path =
+      name.find('/') != std::string::npos ? golden_path(name) : real_model_path(name);
+  EXPECT_EQ(logits_hash(path, 8, "portable"), GetParam().cpu_1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, GoldenHashTest,
+    ::testing::Values(
+        Frozen{"llama/model.gguf", "091636fc839c7892", "091636fc839c7892"},
+        Frozen{"llama3/model.gguf", "48896976fd84ab93", "48896976fd84ab93"},
+        Frozen{"llama_mlx/model.safetensors", "950ec3ec05d5d958", "9c54f6925d37fdc5"},
+        Frozen{"qwen2/model.gguf", "d81b96eb18ec64bd", "d81b96eb18ec64bd"},
+        Frozen{"qwen3/model.gguf", "300ea2a208d953ba", "300ea2a208d953ba"},
+        Frozen{"gemma3/model.gguf", "96c7dd2c863e1cc4", "96c7dd2c863e1cc4"},
+        Frozen{"smollm2-135m-instruct-q4_1.gguf", "d6e29358176c5051", "ffa0d9008c4e9445"},
+        Frozen{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "0dd39daebe92d2ad", "39f83e1357e9d37b"},
+        Frozen{"gemma-3-270m-q4_k_m.gguf", "2f6ae01851e6921c", "d1abb69bcb0653a2"}));
+
+}  // namespace
+}  // namespace invar::testing
