@@ -32,13 +32,12 @@ class NoiseKey {
   uint64_t key_;
 };
 
-// e^x for x <= 0, within 2e-7 of its value. Below -87.7 the scale 2^n becomes the bits of 0, so the
-// result is 0.
-inline float exp_nonpositive(float x) {
-  const float clamped = x < -88.0f ? -88.0f : x;
-  const int n = static_cast<int>(clamped * 1.44269504f - 0.5f);  // rounds to nearest: clamped <= 0
+// e^x for -88 <= x <= 0, within 2e-7 of its value. Below -87.7 the scale 2^n becomes the bits of 0,
+// so the result is 0.
+inline float exp_clamped(float x) {
+  const int n = static_cast<int>(x * 1.44269504f - 0.5f);  // rounds to nearest: x <= 0
   const float nf = static_cast<float>(n);
-  const float r = (clamped - nf * 0.693359375f) - nf * -2.12194440e-4f;  // ln 2 in two parts
+  const float r = (x - nf * 0.693359375f) - nf * -2.12194440e-4f;  // ln 2 in two parts
   float p = 1.0f / 5040;
   p = p * r + 1.0f / 720;
   p = p * r + 1.0f / 120;
@@ -49,5 +48,9 @@ inline float exp_nonpositive(float x) {
   p = p * r + 1.0f;
   return p * std::bit_cast<float>((n + 127) << 23);
 }
+
+// e^x for every x <= 0. Loops clamp and raise in two passes (sampler.cc): with both in one, GCC
+// turns the clamp into a branch and gives vectors up.
+inline float exp_nonpositive(float x) { return exp_clamped(x < -88.0f ? -88.0f : x); }
 
 }  // namespace invar

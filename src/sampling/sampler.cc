@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/check.h"
@@ -17,6 +18,7 @@ namespace invar {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr float kExpLow = -88.0f;  // e^x is 0 there (random.h)
 constexpr size_t kLanes = 8;
 using Candidate = SamplerScratch::Candidate;
 
@@ -52,48 +54,60 @@ bool all_finite(std::span<const float> values) {
   return any == 0;
 }
 
-// Sum of e^(values[i] - shift) with one fixed order of additions.
-double sum_exp(std::span<const float> values, float shift) {
+// Sum of e^(values[i] - shift) with one fixed order of additions; `each` gets every block of
+// weights and the index of its first.
+template <typename Each>
+double sum_exp(std::span<const float> values, float shift, const Each& each) {
   constexpr size_t kBlock = 256;
   double lanes[kLanes] = {};
   for (size_t begin = 0; begin < values.size(); begin += kBlock) {
     const size_t n = std::min(kBlock, values.size() - begin);
     float weights[kBlock];
-    for (size_t j = 0; j < n; ++j) weights[j] = exp_nonpositive(values[begin + j] - shift);
+    for (size_t j = 0; j < n; ++j) {
+      const float x = values[begin + j] - shift;
+      weights[j] = x < kExpLow ? kExpLow : x;
+    }
+    for (size_t j = 0; j < n; ++j) weights[j] = exp_clamped(weights[j]);
     std::fill(weights + n, weights + kBlock, 0.0f);
     for (size_t j = 0; j < kBlock; j += kLanes)
       for (size_t lane = 0; lane < kLanes; ++lane)
         lanes[lane] += static_cast<double>(weights[j + lane]);
+    each(std::span<const float>(weights, n), begin);
   }
   double sum = 0;
   for (const double lane : lanes) sum += lane;
   return sum;
 }
 
-// Floats as integers of the same order, so that a histogram of the top bits is a histogram of
-// ranges.
-uint32_t ordered_bits(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x + 0.0f);  // -0 and +0 are equal scores
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
-// Appends every id whose score is >= bound.
+// Appends every id whose score is >= bound. Whole blocks are turned away by their largest score;
+// inside one there is no branch, since half of the ids may pass.
 void gather_from(std::span<const float> scores, float bound, std::vector<Candidate>& out) {
-  for (size_t i = 0; i < scores.size(); ++i)
-    if (scores[i] >= bound) out.push_back({scores[i], static_cast<int32_t>(i)});
+  constexpr size_t kBlock = 128;
+  for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
+    const auto block = scores.subspan(begin, std::min(kBlock, scores.size() - begin));
+    if (largest(block) < bound) continue;
+    Candidate found[kBlock];
+    size_t count = 0;
+    for (size_t i = 0; i < block.size(); ++i) {
+      found[count] = {block[i], static_cast<int32_t>(begin + i)};
+      count += static_cast<size_t>(block[i] >= bound);
+    }
+    out.insert(out.end(), found, found + count);
+  }
 }
 
-// A score such that at least k ids reach it, and few more: the lower edge of the histogram bucket
-// in which the k-th largest lies.
+// A score that at least k ids reach, and mostly not many more: the k-th largest among the maxima of
+// short blocks. Minus infinity where k is too large for that to tell anything.
 float bound_of_top(std::span<const float> scores, size_t k) {
-  constexpr int kShift = 20;
-  uint32_t counts[1u << (32 - kShift)] = {};
-  for (const float score : scores) ++counts[ordered_bits(score) >> kShift];
-  size_t reached = 0;
-  uint32_t bucket = (1u << (32 - kShift)) - 1;
-  while ((reached += counts[bucket]) < k && bucket > 0) --bucket;
-  const uint32_t edge = bucket << kShift;
-  return std::bit_cast<float>((edge & 0x80000000u) != 0 ? edge & 0x7fffffffu : ~edge);
+  constexpr size_t kBlock = 32;
+  if (k > scores.size() / (2 * kBlock)) return kMinusInf;
+  std::vector<float> maxima;
+  maxima.reserve(scores.size() / kBlock + 1);
+  for (size_t begin = 0; begin < scores.size(); begin += kBlock)
+    maxima.push_back(largest(scores.subspan(begin, std::min(kBlock, scores.size() - begin))));
+  const auto kth = maxima.begin() + static_cast<ptrdiff_t>(k) - 1;
+  std::nth_element(maxima.begin(), kth, maxima.end(), std::greater<float>());
+  return *kth;
 }
 
 // Keeps the k first in the order of before(), ordered by id.
@@ -106,37 +120,70 @@ void keep_top_k(std::vector<Candidate>& candidates, size_t k) {
             [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
 }
 
-// Keeps the shortest run, in the order of before(), whose weight reaches top_p of `total` (< 0: the
-// candidates' own). Candidates come ordered by id. Only one narrow range of scores has to be
-// sorted: the one in which the run ends.
-void keep_top_p(std::vector<Candidate>& candidates, double top_p, double total) {
-  constexpr int kBuckets = 4096;
-  const auto bucket_of = [](float score) {  // 128 a unit; all below -32 share the last
-    return score > -32.0f ? static_cast<int>(score * -128.0f) : kBuckets - 1;
-  };
-  double weights[kBuckets] = {};
-  for (const Candidate& c : candidates)
-    weights[bucket_of(c.score)] += static_cast<double>(exp_nonpositive(c.score));
-  if (total < 0) {
-    total = 0;
-    for (const double weight : weights) total += weight;
-  }
-  const double wanted = top_p * total;
-  int last = 0;
-  double sum = 0;
-  while (last < kBuckets - 1 && sum + weights[last] < wanted) sum += weights[last++];
+// top_p keeps the shortest run, in the order of before(), whose weight reaches a wanted one. Only
+// one narrow range of scores has to be sorted for that: the one in which the run ends. Ranges are
+// 1/128 wide; all scores below -32 + 1/128 share the last.
+constexpr int kNumRanges = 4096;
+constexpr float kRangesPerUnit = 128;
+using RangeWeights = double[kNumRanges];
 
+int range_of(float score) {
+  return static_cast<int>(std::min(score * -kRangesPerUnit, float{kNumRanges - 1}));
+}
+
+struct RunEnd {
+  int range = 0;
+  double sum = 0;  // weight of the ranges before
+};
+
+RunEnd find_run_end(const RangeWeights& weights, double wanted) {
+  RunEnd end;
+  while (end.range < kNumRanges - 1 && end.sum + weights[end.range] < wanted)
+    end.sum += weights[end.range++];
+  return end;
+}
+
+// Cuts candidates, of which none is missing down to the run's last range, at the end of the run.
+void cut_run(std::vector<Candidate>& candidates, const RunEnd& run_end, double wanted) {
   const auto in_last =
       std::partition(candidates.begin(), candidates.end(),
-                     [&](const Candidate& c) { return bucket_of(c.score) < last; });
-  candidates.erase(std::remove_if(in_last, candidates.end(),
-                                  [&](const Candidate& c) { return bucket_of(c.score) > last; }),
-                   candidates.end());
+                     [&](const Candidate& c) { return range_of(c.score) < run_end.range; });
+  candidates.erase(
+      std::remove_if(in_last, candidates.end(),
+                     [&](const Candidate& c) { return range_of(c.score) > run_end.range; }),
+      candidates.end());
   std::sort(in_last, candidates.end(), before);
+  double sum = run_end.sum;
   auto end = in_last;
   while (end != candidates.end() && (sum < wanted || end == candidates.begin()))
     sum += static_cast<double>(exp_nonpositive((end++)->score));
   candidates.erase(end, candidates.end());
+}
+
+// top_p of candidates, which come ordered by id.
+void keep_top_p(std::vector<Candidate>& candidates, double top_p) {
+  RangeWeights weights = {};
+  for (const Candidate& c : candidates)
+    weights[range_of(c.score)] += static_cast<double>(exp_nonpositive(c.score));
+  double total = 0;
+  for (const double weight : weights) total += weight;
+  cut_run(candidates, find_run_end(weights, top_p * total), top_p * total);
+}
+
+// The same over the whole vocabulary, of which little more than the set is written down.
+void gather_top_p(std::span<const float> scores, double top_p, std::vector<Candidate>& out) {
+  RangeWeights weights = {};
+  const double total = sum_exp(scores, 0, [&](std::span<const float> block, size_t begin) {
+    for (size_t i = 0; i < block.size(); ++i)
+      weights[range_of(scores[begin + i])] += static_cast<double>(block[i]);
+  });
+  const RunEnd end = find_run_end(weights, top_p * total);
+  const bool is_lowest = end.range == kNumRanges - 1;  // without what is banned
+  gather_from(scores,
+              is_lowest ? -std::numeric_limits<float>::max()
+                        : static_cast<float>(-end.range - 1) / kRangesPerUnit,
+              out);
+  cut_run(out, end, top_p * total);
 }
 
 // Gumbel-max over a stream of (score, id). -log(1 - w) >= w, so the noise -log(-log(1 - w)) is at
@@ -230,6 +277,9 @@ Result<float> Sampler::edit_scores(std::span<const float> logits,
     if (static_cast<size_t>(id) < num_ids) scores[static_cast<size_t>(id)] = kMinusInf;
   const float max = largest(scores);
   if (max == kMinusInf) return invalid_argument("logit_bias bans every token");
+  if (max > std::numeric_limits<float>::max())
+    return corrupt("a logit is so large that repetition_penalty %g makes it infinite",
+                   static_cast<double>(params_.repetition_penalty));
   return max;
 }
 
@@ -237,24 +287,16 @@ Result<float> Sampler::edit_scores(std::span<const float> logits,
 void Sampler::cut(SamplerScratch& scratch, size_t top_k) const {
   const std::vector<float>& scores = scratch.scores_;
   std::vector<Candidate>& candidates = scratch.candidates_;
+  const double top_p = static_cast<double>(params_.top_p);
   candidates.clear();
+  if (params_.min_p == 0 && top_k >= scores.size()) return gather_top_p(scores, top_p, candidates);
   float bound = -std::numeric_limits<float>::max();  // leaves out what is banned
   if (params_.min_p > 0)
     bound = std::max(bound, static_cast<float>(log_f64(static_cast<double>(params_.min_p))));
   if (top_k < scores.size()) bound = std::max(bound, bound_of_top(scores, top_k));
-  const bool all = bound == -std::numeric_limits<float>::max();
-  double total = -1;
-  if (all) {  // only top_p: most of the vocabulary is too light to be in the set
-    total = sum_exp(scores, 0);
-    // Ids lighter than (1 - p) total / n weigh less than (1 - p) total together, so the set lies
-    // above; half of it as slack for rounding.
-    const double lightest =
-        0.5 * (1 - static_cast<double>(params_.top_p)) * total / static_cast<double>(scores.size());
-    if (lightest > 1e-37) bound = static_cast<float>(log_f64(lightest));
-  }
   gather_from(scores, bound, candidates);
   keep_top_k(candidates, top_k);
-  if (params_.top_p < 1) keep_top_p(candidates, static_cast<double>(params_.top_p), total);
+  if (params_.top_p < 1) keep_top_p(candidates, top_p);
 }
 
 Result<int32_t> Sampler::draw(std::span<const float> logits, uint64_t position,
@@ -281,7 +323,7 @@ Result<int32_t> Sampler::draw(std::span<const float> logits, uint64_t position,
 RowLogprobs row_logprobs(std::span<const float> logits, int32_t chosen, int num_top) {
   INVAR_CHECK(chosen >= 0 && static_cast<size_t>(chosen) < logits.size(), "id %d", chosen);
   const float max = largest(logits);
-  const double log_sum = log_f64(sum_exp(logits, max));
+  const double log_sum = log_f64(sum_exp(logits, max, [](auto, size_t) {}));
   const auto logprob = [&](float logit) {
     return static_cast<float>(static_cast<double>(logit - max) - log_sum);
   };

@@ -108,6 +108,14 @@ TEST(Penalties, ByHand) {
   EXPECT_EQ(draw_once({.frequency_penalty = 0.5f}, {4, 3}, 0, {}, {0}), 0);
 }
 
+TEST(Penalties, LogitsThatOverflowAreAnError) {
+  Sampler sampler({.temperature = 1, .repetition_penalty = 0.01f}, all_ids(3));
+  sampler.see_reply(1);
+  SamplerScratch scratch;
+  EXPECT_FALSE(sampler.draw(std::vector<float>{1, 3e37f, 2}, 0, scratch).ok());
+  EXPECT_TRUE(sampler.draw(std::vector<float>{1, 3e35f, 2}, 0, scratch).ok());
+}
+
 // Chi-square of observed counts against exact probabilities. The bound is the 1 - 1e-6 quantile by
 // Wilson and Hilferty's formula; seeds are fixed, so the test cannot flicker.
 void expect_distribution(const std::map<int32_t, int>& counts,
@@ -244,6 +252,42 @@ TEST(Cuts, SetsEqualTheNaiveOnes) {
       if (p <= 0.02) continue;
       EXPECT_TRUE(drawn.contains(id)) << "round " << round << " p " << p;
     }
+  }
+}
+
+// The id with the best score and noise in the naive set.
+int32_t naive_draw(const SamplingParams& params, const std::vector<float>& logits,
+                   uint64_t position) {
+  const NoiseKey key(params.seed, position);
+  const float max = *std::max_element(logits.begin(), logits.end());
+  int32_t best = -1;
+  long double best_value = 0;
+  for (const auto& choice : reference_distribution(params, logits, {}, {})) {
+    const long double w = (static_cast<long double>(key.bits(choice.id) >> 12) + 0.5L) * 0x1p-52L;
+    const float score = (logits[static_cast<size_t>(choice.id)] - max) / params.temperature;
+    const long double value = score - std::log(-std::log1p(-w));
+    if (best < 0 || value > best_value || (value == best_value && choice.id < best))
+      best = choice.id, best_value = value;
+  }
+  return best;
+}
+
+// Vocabularies of many blocks: nothing that a short cut turns away was in the set.
+TEST(Cuts, LargeVocabulariesGiveTheNaiveWinner) {
+  std::mt19937 rng(12);
+  for (int round = 0; round < 240; ++round) {
+    const size_t n = 1000 + rng() % 9000;
+    std::vector<float> logits = random_logits(rng, n, round % 3 == 0 ? 8 : 1.5f);
+    if (round % 4 == 0)
+      for (float& x : logits) x = std::round(x);                    // ties
+    if (round % 5 == 0) std::sort(logits.rbegin(), logits.rend());  // the best in one block
+    SamplingParams params{.temperature = 0.5f + 0.01f * static_cast<float>(rng() % 200)};
+    params.seed = rng();
+    if (round % 2 == 0) params.top_k = static_cast<int>(1 + rng() % (round % 8 == 0 ? n : 60));
+    if (round % 3 != 1) params.top_p = 0.5f + 0.0005f * static_cast<float>(rng() % 1000);
+    if (round % 7 == 0) params.min_p = 0.01f;
+    EXPECT_EQ(draw_once(params, logits, 5), naive_draw(params, logits, 5))
+        << "round " << round << " n " << n << " k " << params.top_k << " p " << params.top_p;
   }
 }
 
