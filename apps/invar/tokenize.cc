@@ -7,6 +7,7 @@
 #include "models_folder.h"
 #include "terminal.h"
 #include "text_input.h"
+#include "tokenizer/unicode.h"
 
 namespace invar::cli {
 namespace {
@@ -46,7 +47,7 @@ std::string shown(std::string_view bytes) {
 // A part of a character is no text: its bytes are shown instead.
 std::string piece(const Tokenizer& tokenizer, int32_t id) {
   const std::string_view bytes = tokenizer.token_bytes(id, true);
-  if (Json::parse(json_quote(bytes)).ok()) return shown(bytes);
+  if (is_valid_utf8(bytes)) return shown(bytes);
   std::string out = "<";
   for (const char c : bytes)
     out += format("%s%02x", out.size() > 1 ? " " : "", static_cast<unsigned char>(c));

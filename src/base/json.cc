@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace invar {
 namespace {
@@ -104,7 +105,7 @@ const Json* Json::find(std::string_view key) const {
       if (member.first == key) return &member.second;
     return nullptr;
   }
-  const auto found = object_->index.find(std::string(key));
+  const auto found = object_->index.find(key);
   return found == object_->index.end() ? nullptr : &object_->members[found->second].second;
 }
 
@@ -298,7 +299,16 @@ INVAR_JSON_FIELD(std::string)
 
 std::string json_quote(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (static_cast<uint8_t>(c) >= 0x80) {
+      const Utf8Prefix next = utf8_prefix(text.substr(at));
+      out +=
+          next.state == Utf8Prefix::kCharacter ? text.substr(at, next.num_bytes) : kReplacementChar;
+      at += next.num_bytes;
+      continue;
+    }
+    ++at;
     switch (c) {
       case '"':
         out += "\\\"";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/keyed_hash.h"
 #include "base/result.h"
 
 namespace invar {
@@ -22,6 +24,8 @@ struct JsonLimits {
   size_t max_nodes = 1'000'000;
 };
 
+// Copies share their contents until one of them is changed. Several threads may read a document and
+// its copies; who changes one must be the only thread that uses or drops any of them.
 class Json {
  public:
   enum class Kind { kNull, kBool, kInt, kDouble, kString, kArray, kObject };
@@ -85,7 +89,8 @@ class Json {
  private:
   struct Object {
     std::vector<Member> members;
-    std::unordered_map<std::string, size_t> index;  // built once an object has more than 16 members
+    // Built once an object has more than 16 members.
+    std::unordered_map<std::string, size_t, KeyedHash, std::equal_to<>> index;
   };
   Kind kind_ = Kind::kNull;
   bool bool_ = false;
@@ -97,7 +102,8 @@ class Json {
   std::shared_ptr<Object> object_;
 };
 
-// "text" with quotes and escapes, as it stands in a JSON document.
+// "text" with quotes and escapes, as it stands in a JSON document; bytes that are no UTF-8 become
+// U+FFFD, because a document must be valid whatever a message in it quotes.
 std::string json_quote(std::string_view text);
 
 }  // namespace invar

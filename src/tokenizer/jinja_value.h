@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/keyed_hash.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/jinja_string.h"
 
@@ -151,7 +152,7 @@ struct ListObject : Object {
 // Insertion order; a key is looked up by equality, with an index once there are many.
 struct Dict : Object {
   std::vector<std::pair<Value, Value>> members;
-  std::unordered_map<std::string, size_t> index;
+  std::unordered_map<std::string, size_t, KeyedHash> index;
   int depth = 1;
 
   const Value* find(std::string_view key) const;  // string keys

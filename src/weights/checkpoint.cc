@@ -15,7 +15,7 @@
 namespace invar {
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {
-  const auto found = index_.find(std::string(name));
+  const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 

@@ -2,6 +2,7 @@
 // and metadata keys are the container's own; models/ knows what they mean.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/keyed_hash.h"
 #include "base/result.h"
 #include "tensor/quant.h"
 
@@ -79,7 +81,7 @@ class Checkpoint {
 
  protected:
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string, size_t> index_;
+  std::unordered_map<std::string, size_t, KeyedHash, std::equal_to<>> index_;
 };
 
 }  // namespace invar

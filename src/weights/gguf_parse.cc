@@ -9,6 +9,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "base/keyed_hash.h"
 #include "weights/byte_reader.h"
 #include "weights/checked.h"
 #include "weights/quoted.h"
@@ -270,7 +271,8 @@ class Parser {
     for (uint64_t i = 0; i < count; ++i) {
       INVAR_TRY(const Json value, scalar(type));
       if (!value.is_int() || value.as_int() < 0 || value.as_int() > 255)
-        return corrupt("element %llu is %s, expected a token type", ull(i), value.dump().c_str());
+        return corrupt("element %llu is %s, expected a token type from 0 to 255", ull(i),
+                       value.dump().substr(0, 40).c_str());
       out.push_back(static_cast<int32_t>(value.as_int()));
     }
     return {};
@@ -468,8 +470,8 @@ class Parser {
   uint64_t num_tensors_ = 0;
   uint64_t num_keys_ = 0;
   uint64_t num_metadata_values_ = 0;
-  std::unordered_set<std::string_view> keys_;  // these two point into the file's bytes
-  std::unordered_set<std::string_view> tensor_names_;
+  // These two point into the file's bytes.
+  std::unordered_set<std::string_view, KeyedHash> keys_, tensor_names_;
 };
 
 }  // namespace

@@ -5,13 +5,14 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "weights/quoted.h"
 
 namespace invar {
 namespace {
 
-using Index = std::unordered_map<std::string_view, const StoredTensor*>;
+using Index = std::unordered_map<std::string_view, const StoredTensor*, KeyedHash>;
 
 constexpr int kMlxBits[] = {2, 3, 4, 5, 6, 8};
 constexpr int kMlxGroups[] = {32, 64, 128};

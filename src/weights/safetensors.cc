@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "weights/hf_tensors.h"
 #include "weights/quoted.h"
@@ -167,7 +168,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     }
 
     std::vector<StoredTensor> stored;
-    std::unordered_map<std::string, std::string> file_of;
+    std::unordered_map<std::string, std::string, KeyedHash> file_of;
     for (const std::string& file_path : paths) {
       INVAR_TRY(MappedFile file, MappedFile::open(file_path));
       INVAR_TRY_VOID(check_not_foreign(file_path, file.bytes()));

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/json.h"
+#include "base/keyed_hash.h"
 #include "weights/checked.h"
 #include "weights/quoted.h"
 
@@ -175,7 +176,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const uint8_t> byte
   SafetensorsHeader header;
   header.data_begin = 8 + header_bytes;
   MemberScanner members({reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes});
-  std::unordered_set<std::string> names;
+  std::unordered_set<std::string, KeyedHash> names;
   for (std::string_view name_text, value_text;;) {
     INVAR_TRY(const bool more, members.next(name_text, value_text));
     if (!more) break;

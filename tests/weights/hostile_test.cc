@@ -11,6 +11,7 @@
 #include <new>
 #include <random>
 
+#include "../base/colliding_keys.h"
 #include "gguf_writer.h"
 #include "safetensors_writer.h"
 #include "weights/gguf_parse.h"
@@ -245,6 +246,20 @@ TEST(HostileGgufTest, LargeFilesStayWithinMemoryAndTime) {
     gguf.add_raw("deep", 9, value);
     check(gguf.bytes(), "deep nesting");
   }
+}
+
+// Names chosen so that the standard library's hash is the same for all: its tables took a minute.
+TEST(HostileGgufTest, CollidingNamesTakeLinearTime) {
+  GgufWriter gguf;
+  for (const std::string& key : testing::colliding_keys(60'000)) gguf.add(key, uint8_t{1});
+  for (const std::string& name : testing::colliding_keys(100'000))
+    gguf.add_tensor(name, {1}, 0, std::vector<uint8_t>(4));
+  const std::vector<uint8_t> bytes = gguf.bytes();
+  const Stopwatch watch;
+  auto parsed = parse_gguf(bytes);
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(parsed->tensors.size(), 100'000u);
+  EXPECT_LT(watch.seconds(), kMaxSeconds);
 }
 
 void try_safetensors(const std::vector<uint8_t>& file, const std::string& what, Outcome& outcome) {
