@@ -22,7 +22,8 @@ struct Descriptor {
 
 // Opens a regular file and returns its size.
 Result<size_t> open_regular(const std::string& path, Descriptor& descriptor) {
-  descriptor.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK the opening of a pipe waits until somebody writes to it.
+  descriptor.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor.fd < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return not_found("%s: no such file", path.c_str());
     return io_error("%s: cannot open: %s", path.c_str(), std::strerror(errno));

@@ -18,9 +18,12 @@ void log(LogLevel level, const char* fmt, ...) {
   va_start(args, fmt);
   std::vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
+  // One line each, whatever a value holds: a file's name must not look like a line of its own.
+  std::string line = escape_control(text);
+  for (char& c : line)
+    if (c == '\n') c = ' ';
   static constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
-  std::fprintf(stderr, "invar: %s: %s\n", kNames[static_cast<int>(level)],
-               escape_control(text).c_str());
+  std::fprintf(stderr, "invar: %s: %s\n", kNames[static_cast<int>(level)], line.c_str());
 }
 
 std::string escape_control(std::string_view text) {
