@@ -98,6 +98,7 @@ Value f_indent(In& in, const Value& self, const Params& params, const CallArgs&)
 
 Value f_truncate(In& in, const Value& self, const Params& params, const CallArgs&) {
   const Str str = to_str(in.budget, self);
+  if (!in.budget.spend_bytes(str.num_bytes())) return {};
   const Str end = params[2] ? to_str(in.budget, *params[2]) : Str("...", false);
   const int64_t length = params[0] && params[0]->is_integral() ? params[0]->as_int() : 255;
   const int64_t leeway = given(params, 3) && params[3]->is_integral() ? params[3]->as_int() : 5;
@@ -185,6 +186,7 @@ Value f_int(In& in, const Value& self, const Params& params, const CallArgs&) {
   if (self.is_integral()) return Value::integer(self.as_int());
   double real = 0;
   if (self.is_string()) {
+    if (!in.budget.spend_bytes(self.text().size())) return {};
     if (const auto value =
             parse_int(self.text(), static_cast<int>(std::clamp<int64_t>(base, 0, 37))))
       return Value::integer(*value);
@@ -205,8 +207,10 @@ Value f_int(In& in, const Value& self, const Params& params, const CallArgs&) {
 
 Value f_float(In& in, const Value& self, const Params& params, const CallArgs&) {
   if (self.is_number()) return Value::real(self.as_double());
-  if (self.is_string())
+  if (self.is_string()) {
+    if (!in.budget.spend_bytes(self.text().size())) return {};
     if (const auto value = parse_float(self.text())) return Value::real(*value);
+  }
   if (self.is_undefined()) in.budget.fail(undefined_why(self));
   return params[0] ? *params[0] : Value::real(0);
 }
@@ -230,6 +234,7 @@ Value f_round(In& in, const Value& self, const Params& params, const CallArgs&) 
   if (method == "common") {
     if (self.is_integral()) return Value::integer(self.as_int());
     if (!std::isfinite(self.as_double())) return self;
+    if (!in.budget.spend(kDecimalSteps)) return {};
     const std::string text = format("%.*f", static_cast<int>(precision), self.as_double());
     return Value::real(std::strtod(text.c_str(), nullptr));
   }

@@ -150,6 +150,9 @@ class PercentFormatter {
   }
 
   void convert(char type, Spec spec, const Value& value) {
+    // Padding and digits are text that is in neither the pattern nor the value.
+    const int64_t extra = spec.width + std::max<int64_t>(spec.precision, 0);
+    if (!budget_.spend(extra)) return;
     switch (type) {
       case 's':
       case 'r': {
@@ -184,6 +187,7 @@ class PercentFormatter {
         if (!value.is_number())
           return budget_.fail(std::string("'%") + type + "' needs a number, not " +
                               type_name(value));
+        if (!budget_.spend(kDecimalSteps)) return;
         return out_.append(number_text(spec, type, value), false);
       default:
         budget_.fail(std::string("format '%") + type + "' is not supported");

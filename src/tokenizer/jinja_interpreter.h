@@ -70,7 +70,7 @@ class Interpreter {
   CallArgs eval_args(const Expr& expr);
   Value slice(const Value& object, const Expr& bounds);
 
-  Value lookup(int name) const;
+  Value lookup(int name);
   void assign(const Target& target, const Value& value);
   Value make_macro(const Stmt& stmt, std::string name);
   Value call_macro(const Value& callee, CallArgs& args);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "tokenizer/jinja_lexer.h"
 
 namespace invar::jinja {
@@ -762,7 +763,7 @@ class Parser {
   std::vector<Stmt*> loops_;
   Stmt* macro_ = nullptr;
   std::vector<std::string> names_;
-  std::unordered_map<std::string, int> name_ids_;
+  std::unordered_map<std::string, int, KeyedHash> name_ids_;
   std::string error_;
   int error_line_ = 0;
 };

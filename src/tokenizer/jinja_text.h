@@ -6,6 +6,9 @@
 
 namespace invar::jinja {
 
+// What all the digits of a double cost: printf computes up to a thousand of them.
+inline constexpr int64_t kDecimalSteps = 400;
+
 inline constexpr size_t kNotFound = std::string::npos;
 
 // Byte of the first (last) `part` in `text` from byte `from` on; linear in the text.
