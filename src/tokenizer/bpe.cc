@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "base/keyed_hash.h"
 #include "tokenizer/bpe_symbols.h"
 #include "tokenizer/unicode.h"
 
@@ -89,8 +90,11 @@ void BpeModel::finish() {
       text.clear();
       append_utf8(text, byte_alphabet::code_point_of(static_cast<uint8_t>(byte)));
     }
-    byte_ids_[static_cast<size_t>(byte)] = vocabulary_.by_text.find(text);
-    all_bytes_ &= byte_ids_[static_cast<size_t>(byte)] >= 0;
+    int32_t& id = byte_ids_[static_cast<size_t>(byte)];
+    id = vocabulary_.by_text.find(text);
+    // A byte is ordinary text, which must never become a control token.
+    if (id >= 0 && vocabulary_[id].kind == TokenKind::kSpecial) id = -1;
+    all_bytes_ &= id >= 0;
   }
 }
 
@@ -268,7 +272,7 @@ void BpeModel::encode_piece(std::string_view piece, BpeScratch& scratch,
                             std::vector<int32_t>& out) const {
   using CachedWord = BpeScratch::CachedWord;
   if (piece.size() > CachedWord::kMaxBytes) return merge_piece(piece, scratch, out);
-  CachedWord& cached = scratch.cache_[hash_bytes(piece) % BpeScratch::kCachedWords];
+  CachedWord& cached = scratch.cache_[keyed_hash(piece) % BpeScratch::kCachedWords];
   if (cached.num_bytes == piece.size() &&
       std::memcmp(cached.bytes, piece.data(), piece.size()) == 0) {
     out.insert(out.end(), cached.ids, cached.ids + cached.num_ids);

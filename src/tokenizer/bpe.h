@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/keyed_hash.h"
 #include "tokenizer/vocabulary.h"
 
 namespace invar {
@@ -43,9 +44,9 @@ class MergeTable {
     return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
   }
   size_t index_of(uint64_t key) const {
-    const uint64_t product = (key ^ key >> 29) * 0x9E3779B97F4A7C15u;
-    return (product >> 20) & mask_;
+    return keyed_mix(key ^ secret_.seed, secret_.multiplier) & mask_;
   }
+  HashSecret secret_ = hash_secret();  // the pairs come from a file
   std::vector<Slot> slots_;
   size_t mask_ = 0;
   size_t num_pairs_ = 0;

@@ -126,15 +126,19 @@ std::vector<int32_t> BpeTokenizer::encode(std::span<const TextSegment> segments,
   std::vector<int32_t> ids;
   std::unique_ptr<BpeScratch> scratch = scratch_->take();
   Encoding encoding{*this, *scratch, ids};
+  size_t range = 0;
   raw_tokens_.split(
       text, allowed,
       [&](size_t begin, size_t end) {
         AllowedRanges inside;
-        if (!normalized_tokens_.empty())
-          for (const AllowedRanges::Range& range : allowed.ranges) {
-            const size_t from = std::max(range.begin, begin), to = std::min(range.end, end);
-            if (from < to) inside.append(from - begin, to - begin);
+        if (!normalized_tokens_.empty()) {
+          // Pieces come in order, so what ends before this one is done with.
+          while (range < allowed.ranges.size() && allowed.ranges[range].end <= begin) ++range;
+          for (size_t i = range; i < allowed.ranges.size() && allowed.ranges[i].begin < end; ++i) {
+            const size_t from = std::max(allowed.ranges[i].begin, begin);
+            inside.append(from - begin, std::min(allowed.ranges[i].end, end) - begin);
           }
+        }
         encoding.piece(text.substr(begin, end - begin), begin == 0, inside);
       },
       [&](int32_t id) { ids.push_back(id); });
@@ -204,10 +208,26 @@ bool is_end_text(std::string_view text) {
   return std::find(std::begin(kTexts), std::end(kTexts), text) != std::end(kTexts);
 }
 
+// Many files store the token for unknown characters as a control token. Plain text gives it, so it
+// is none; but a token that begins or ends something must not come out of plain text at all.
+void BpeTokenizer::settle_unknown_token(const std::vector<int32_t>& known_end_ids) {
+  const int32_t id = model.unk_id;
+  if (model.byte_level || !vocabulary.has(id) || vocabulary[id].kind != TokenKind::kSpecial) return;
+  const auto among = [id](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  if (id == bos_id || among(known_end_ids) || among(prefix_ids) || among(suffix_ids) ||
+      is_end_text(vocabulary[id].text))
+    model.unk_id = -1;
+  else
+    vocabulary.set_kind(id, TokenKind::kUnknown);
+}
+
 void BpeTokenizer::finish(std::vector<int32_t> known_end_ids) {
+  known_end_ids.push_back(eos_id);
+  settle_unknown_token(known_end_ids);
   model.finish();
   end_ids.clear();
-  known_end_ids.push_back(eos_id);
   for (const int32_t id : known_end_ids)
     if (vocabulary.has(id)) end_ids.push_back(id);
   // Only control tokens: Gemma's "</s>" is the HTML tag, Qwen's is ordinary text.

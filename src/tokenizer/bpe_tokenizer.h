@@ -49,6 +49,8 @@ class BpeTokenizer final : public Tokenizer {
   struct Encoding;  // one encode() call in progress
   class ScratchPool;
 
+  void settle_unknown_token(const std::vector<int32_t>& known_end_ids);
+
   AddedTokens raw_tokens_;         // matched in the text as given
   AddedTokens normalized_tokens_;  // matched in the normalized text
   std::unique_ptr<ScratchPool> scratch_;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "tokenizer/bpe_symbols.h"
 #include "tokenizer/bpe_tokenizer.h"
 
 namespace invar {
@@ -141,7 +142,7 @@ Result<void> fill_merges(const GgufVocabulary& gguf, BpeTokenizer& tokenizer) {
     const int32_t left_id = vocabulary.by_text.find(left);
     const int32_t right_id = vocabulary.by_text.find(right);
     const int32_t id = vocabulary.by_text.find(joined);
-    if (left_id < 0 || right_id < 0 || id < 0 || vocabulary[id].kind == TokenKind::kSpecial) {
+    if (left_id < 0 || right_id < 0 || id < 0 || !can_come_from_merge(vocabulary[id].kind)) {
       ++num_unusable;
       continue;
     }

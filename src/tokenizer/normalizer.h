@@ -26,11 +26,6 @@ class Normalizer {
   }
 
   bool empty() const { return steps_.empty(); }
-  // True when a change to one place of the text cannot change the result elsewhere, except at the
-  // very beginning (Prepend) and next to combining marks (NFC).
-  bool is_local() const;
-  bool prepends() const;
-
   // The normalized text; `storage` holds it when it differs from `text`.
   std::string_view apply(std::string_view text, std::string& storage) const;
 
@@ -42,7 +37,15 @@ class Normalizer {
     std::optional<Regex> regex;
   };
   Result<void> parse_step(const Json& json, const std::string& field, int depth);
+  Result<void> add_parsed_replace(const Json& json, const std::string& field);
+  // Steps multiply: what one byte may become at most is bounded when they are read.
+  Result<void> check_growth(const std::string& field, size_t from_bytes, size_t to_bytes);
+
   std::vector<Step> steps_;
+  size_t growth_ = 1;
 };
+
+// Every `from` (not empty) as `to`; linear.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
 }  // namespace invar

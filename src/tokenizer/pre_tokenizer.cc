@@ -154,7 +154,9 @@ Result<void> PreTokenizer::parse_metaspace(const Json& json, const std::string& 
   if (!scheme.ok()) return with_context(field, scheme.error());
   if (!add_prefix.ok()) return with_context(field, add_prefix.error());
   if (!split.ok()) return with_context(field, split.error());
-  if (replacement->empty()) return invalid_argument("'%s.replacement' is empty", field.c_str());
+  if (!is_one_char(*replacement))
+    return invalid_argument("'%s.replacement' is %s, expected one character", field.c_str(),
+                            json_quote(replacement->substr(0, 60)).c_str());
   step.replacement = *replacement;
   step.split = *split;
   if (*scheme == "always")

@@ -20,8 +20,14 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_checkpoint(const Checkpoint& 
     if (!tokenizer.ok()) return with_context(checkpoint.path, tokenizer.error());
     return tokenizer;
   }
+  if (checkpoint.container == Container::kGguf)
+    return not_found("%s: has no tokenizer: no 'tokenizer.ggml.*' keys; take a complete GGUF file",
+                     checkpoint.path.c_str());
   if (checkpoint.tokenizer_json.empty())
-    return not_found("%s has no tokenizer: tokenizer.json is missing", checkpoint.path.c_str());
+    return not_found(
+        "%s: has no tokenizer.json; put the model's own beside its weights (a tokenizer.model or "
+        "vocab.json alone is not read)",
+        checkpoint.path.c_str());
   INVAR_TRY(const std::string text, read_file(checkpoint.tokenizer_json, kMaxTokenizerJsonBytes));
   auto tokenizer = from_tokenizer_json(text, checkpoint.tokenizer_config);
   if (!tokenizer.ok()) return with_context(checkpoint.tokenizer_json, tokenizer.error());

@@ -2,7 +2,9 @@
 // adds. Types that no supported model uses are refused by name, never ignored: ids must be right.
 #include <algorithm>
 
+#include "tokenizer/bpe_symbols.h"
 #include "tokenizer/bpe_tokenizer.h"
+#include "tokenizer/unicode.h"
 
 namespace invar {
 namespace {
@@ -21,9 +23,7 @@ struct DecoderSteps {
 
   std::string apply(std::string_view text) const {
     std::string out(text);
-    for (const auto& [from, to] : replacements)
-      for (size_t pos = 0; (pos = out.find(from, pos)) != std::string::npos; pos += to.size())
-        out.replace(pos, from.size(), to);
+    for (const auto& [from, to] : replacements) out = replace_all(out, from, to);
     return out;
   }
 };
@@ -53,6 +53,9 @@ Result<void> parse_decoder(const Json* json, const std::string& field, int depth
     if (!content.ok()) return with_context(field, content.error());
     if (literal == nullptr || !literal->is_string() || literal->as_string().empty())
       return unsupported("'%s.pattern' has no 'String'", field.c_str());
+    // Decoders undo what normalizers did: none makes a text longer, which steps could multiply.
+    if (content->size() > literal->as_string().size())
+      return unsupported("'%s.content' is longer than what it replaces", field.c_str());
     steps.replacements.emplace_back(literal->as_string(), *content);
     return {};
   }
@@ -75,7 +78,9 @@ Result<void> parse_decoder(const Json* json, const std::string& field, int depth
     if (!replacement.ok()) return with_context(field, replacement.error());
     if (!scheme.ok()) return with_context(field, scheme.error());
     if (!add_prefix.ok()) return with_context(field, add_prefix.error());
-    if (replacement->empty()) return invalid_argument("'%s.replacement' is empty", field.c_str());
+    if (!is_one_char(*replacement))
+      return invalid_argument("'%s.replacement' is %s, expected one character", field.c_str(),
+                              shown(*replacement).c_str());
     steps.replacements.emplace_back(*replacement, " ");
     steps.strip_leading_space |= *scheme != "never" && *add_prefix;
     return {};
@@ -283,7 +288,7 @@ class Loader {
           return corrupt("'model.merges[%zu]' needs the token %s, which 'model.vocab' lacks", rank,
                          shown(text).c_str());
       }
-      if (vocabulary[ids[2]].kind != TokenKind::kSpecial)
+      if (can_come_from_merge(vocabulary[ids[2]].kind))
         table.assign(ids[0], ids[1], {static_cast<uint32_t>(rank), ids[2]});
     }
     return {};

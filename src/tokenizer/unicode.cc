@@ -71,6 +71,12 @@ bool is_valid_utf8(std::string_view text) {
   return true;
 }
 
+bool is_one_char(std::string_view text) {
+  if (text.empty()) return false;
+  const DecodedChar c = decode_char(text, 0);
+  return c.code_point != kInvalidCodePoint && c.num_bytes == text.size();
+}
+
 bool is_ascii(std::string_view text) {
   size_t pos = 0;
   for (; pos + 8 <= text.size(); pos += 8) {

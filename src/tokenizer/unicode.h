@@ -44,6 +44,7 @@ size_t previous_char(std::string_view text, size_t pos);
 
 void append_utf8(std::string& out, uint32_t code_point);
 bool is_valid_utf8(std::string_view text);
+bool is_one_char(std::string_view text);  // exactly one, and valid
 bool is_ascii(std::string_view text);
 
 // Class lookup over a two-level table that is made from the ranges once.

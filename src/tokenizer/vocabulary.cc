@@ -5,31 +5,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/keyed_hash.h"
 #include "tokenizer/unicode.h"
 
 namespace invar {
-
-uint64_t hash_bytes(std::string_view bytes) {
-  // Multiply-and-fold over 8-byte words; for tables only. Keys come from files and prompts, so an
-  // attacker can make collisions; probing is bounded by the size of the vocabulary he wrote
-  // himself.
-  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15u;
-  uint64_t hash = bytes.size() * kMultiplier;
-  const auto mix = [&](uint64_t word) {
-    const auto product = static_cast<unsigned __int128>(hash ^ word) * kMultiplier;
-    hash = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-  };
-  size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes.data() + i, 8);
-    mix(word);
-  }
-  uint64_t tail = 0;
-  if (i < bytes.size()) std::memcpy(&tail, bytes.data() + i, bytes.size() - i);
-  mix(tail ^ 0x2545F4914F6CDD1Du);
-  return hash ^ hash >> 29;
-}
 
 void StringIndex::reserve(size_t num_keys) {
   size_t num_slots = 16;
@@ -40,7 +19,7 @@ void StringIndex::reserve(size_t num_keys) {
   for (const Slot& slot : old)
     if (slot.id >= 0) {
       const std::string_view key(slot.data, slot.size);
-      slot_for(key, hash_bytes(key)) = slot;
+      slot_for(key, keyed_hash(key)) = slot;
     }
 }
 
@@ -63,7 +42,7 @@ bool StringIndex::insert(std::string_view key, int32_t id) {
 
 void StringIndex::assign(std::string_view key, int32_t id) {
   if ((num_keys_ + 1) * 2 > slots_.size()) reserve((num_keys_ + 1) * 2);
-  const uint64_t hash = hash_bytes(key);
+  const uint64_t hash = keyed_hash(key);
   Slot& slot = slot_for(key, hash);
   if (slot.id < 0) ++num_keys_;
   slot = {key.data(), static_cast<uint32_t>(key.size()), static_cast<uint32_t>(hash >> 32), id};
@@ -72,7 +51,7 @@ void StringIndex::assign(std::string_view key, int32_t id) {
 
 int32_t StringIndex::find(std::string_view key) const {
   if (slots_.empty() || key.size() > max_key_bytes_) return -1;
-  return const_cast<StringIndex*>(this)->slot_for(key, hash_bytes(key)).id;
+  return const_cast<StringIndex*>(this)->slot_for(key, keyed_hash(key)).id;
 }
 
 namespace byte_alphabet {

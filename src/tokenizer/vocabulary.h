@@ -36,8 +36,6 @@ class StringIndex {
   size_t max_key_bytes_ = 0;
 };
 
-uint64_t hash_bytes(std::string_view bytes);
-
 // The printable alphabet of byte-level vocabularies (GPT-2): each byte is one code point.
 namespace byte_alphabet {
 uint32_t code_point_of(uint8_t byte);

@@ -2,6 +2,9 @@
 // field. GGUF vocabularies that are wrong stand at the end.
 #include <gmock/gmock.h>
 
+#include <cstring>
+#include <ctime>
+
 #include "tokenizer/tokenizer.h"
 
 namespace invar {
@@ -191,6 +194,39 @@ TEST(TokenizerJson, ErrorsNameTheField) {
   EXPECT_THAT(error_of(file(R"("added_tokens":[{"id":1}])")), HasSubstr("added_tokens[0]"));
 }
 
+// Steps multiply: 30 of them made 2^30 bytes of one.
+TEST(TokenizerJson, StepsThatMakeTextLongWithoutEndAreRefused) {
+  const auto steps = [](const std::string& key, const std::string& step) {
+    std::string list = step;
+    for (int i = 0; i < 29; ++i) list += "," + step;
+    return R"({"type":"Sequence",")" + key + "\":[" + list + "]}";
+  };
+  const std::string twice = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  EXPECT_THAT(error_of(file("\"normalizer\":" + steps("normalizers", twice))),
+              HasSubstr("'normalizer.normalizers[8]' can make a text more than 256 times longer"));
+  EXPECT_THAT(error_of(file("\"decoder\":" + steps("decoders", twice))),
+              HasSubstr("'decoder.decoders[0].content' is longer than what it replaces"));
+  const std::string regex = R"({"type":"Replace","pattern":{"Regex":"x*"},"content":"yy"})";
+  EXPECT_THAT(error_of(file("\"normalizer\":" + steps("normalizers", regex))),
+              HasSubstr("256 times longer"));
+  EXPECT_THAT(error_of(file(R"("pre_tokenizer":{"type":"Metaspace","replacement":"--"})")),
+              HasSubstr("'pre_tokenizer.replacement' is \"--\", expected one character"));
+  EXPECT_THAT(error_of(file(R"("normalizer":{"type":"Prepend","prepend":")" +
+                            std::string(257, 'a') + "\"}")),
+              HasSubstr("'normalizer.prepend' has 257 bytes"));
+}
+
+TEST(TokenizerJson, LongTokensAreDecodedInLinearTime) {
+  std::string token;
+  for (int i = 0; i < 1'000'000; ++i) token += "▁";
+  const std::string json =
+      R"({"model":{"vocab":{"a":0,")" + token +
+      R"(":1},"merges":[]},"decoder":{"type":"Replace","pattern":{"String":"▁"},"content":" "}})";
+  const std::clock_t start = std::clock();
+  EXPECT_EQ(load(json)->token_bytes(1), std::string(1'000'000, ' '));
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 3.0);
+}
+
 Checkpoint::GgufVocabulary small_gguf() {
   Checkpoint::GgufVocabulary gguf;
   gguf.model = "llama";
@@ -245,6 +281,59 @@ TEST(GgufVocabulary, OddFilesLoad) {
   EXPECT_FALSE((*tokenizer)->add_bos);
   EXPECT_EQ((*tokenizer)->find("ab"), 6);
   EXPECT_EQ((*tokenizer)->token_kind(9), TokenKind::kUnused);
+}
+
+// "x" is in no token and there are no byte tokens for it.
+TEST(GgufVocabulary, UnknownTextGivesNoControlToken) {
+  Checkpoint::GgufVocabulary gguf = small_gguf();
+  gguf.token_types[0] = 3;  // <unk> stored as control, as in Gemma
+  auto tokenizer = Tokenizer::from_gguf(gguf);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_THAT((*tokenizer)->encode("ax", false, false), ElementsAre(3, 4, 0));
+  EXPECT_EQ((*tokenizer)->token_kind(0), TokenKind::kUnknown);
+  EXPECT_EQ((*tokenizer)->token_bytes(0), "") << "still hidden";
+  gguf.keys.set("unknown_token_id", 2);  // </s>
+  tokenizer = Tokenizer::from_gguf(gguf);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_THAT((*tokenizer)->encode("ax", false, false), ElementsAre(3, 4));
+  EXPECT_EQ((*tokenizer)->token_kind(2), TokenKind::kSpecial);
+}
+
+TEST(GgufVocabulary, AByteThatIsAControlTokenIsNotOneInPlainText) {
+  Checkpoint::GgufVocabulary gguf;
+  gguf.model = "gpt2";
+  gguf.tokens = {"a", "b", "ab", "c", "bc"};
+  gguf.token_types = {3, 1, 1, 1, 5};
+  gguf.merges = {"a b", "b c"};
+  gguf.keys = Json::object();
+  const auto tokenizer = Tokenizer::from_gguf(gguf);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_THAT((*tokenizer)->encode("ab", false, false), ElementsAre(1));
+  EXPECT_THAT((*tokenizer)->encode("ab", true, false), ElementsAre(0, 1));
+  EXPECT_THAT((*tokenizer)->encode("bc", true, false), ElementsAre(1, 3)) << "bc is unused";
+}
+
+// 16-byte tokens that all had one hash while it was fixed (multiply and fold, without a secret):
+// loading took minutes. Each second word undoes what the first did to the state.
+TEST(GgufVocabulary, CollidingTokensLoadInLinearTime) {
+  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15u;
+  constexpr size_t kTokens = 60'000;
+  Checkpoint::GgufVocabulary gguf = small_gguf();
+  for (uint64_t first = 1; first <= kTokens; ++first) {
+    const auto product = static_cast<unsigned __int128>(16 * kMultiplier ^ first) * kMultiplier;
+    const uint64_t second = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+    std::string token(16, '\0');
+    std::memcpy(token.data(), &first, 8);
+    std::memcpy(token.data() + 8, &second, 8);
+    gguf.tokens.push_back(token);
+    gguf.scores.push_back(-1);
+    gguf.token_types.push_back(1);
+  }
+  const std::clock_t start = std::clock();
+  const auto tokenizer = Tokenizer::from_gguf(gguf);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ((*tokenizer)->find(gguf.tokens.back()), (*tokenizer)->vocab_size() - 1);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 3.0);
 }
 
 TEST(GgufVocabulary, EndTokenOfTheWrongTypeIsHidden) {
