@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/prefetch.h"
 #include "models/rope_config.h"
 
 namespace invar {
@@ -85,14 +86,23 @@ class DenseDecoder : public Model {
   std::vector<float> norm_;
 };
 
-// Packs matrices one request at a time and lets the kernel drop the file pages behind it, so that
-// source and packed copy never stand in memory together.
+// Packs matrices one request at a time. The kernel reads the layer after while one is packed, and
+// drops the file pages behind, so that source and packed copy never stand in memory together.
 class Packer {
  public:
   Packer(const ModelSource& source, Backend& backend, const ProgressFn& progress)
       : source_(source), backend_(backend), progress_(progress) {
     for (const TensorInfo& tensor : source.checkpoint().tensors())
       progress_state_.bytes_total += tensor.matrix.num_bytes();
+  }
+
+  // Layer -1: everything outside of layers.
+  void read_ahead(int layer) const {
+    for (const TensorInfo& tensor : source_.checkpoint().tensors()) {
+      if (ModelSource::layer_of(tensor.name) != layer) continue;
+      const MatrixView& m = tensor.matrix;
+      prefetch_pages(m.data, static_cast<size_t>(m.num_rows * m.row_bytes));
+    }
   }
 
   Result<std::unique_ptr<PackedWeight>> pack(PackRequest request) {
@@ -131,6 +141,8 @@ Result<void> DenseDecoder::load(const ModelSource& source, Backend& backend,
   const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
   const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
   Packer packer(source, backend, progress);
+  packer.read_ahead(-1);
+  packer.read_ahead(0);
 
   const bool own_head = source.find("lm_head") != nullptr && (source.is_gguf() || !c.tied);
   if (!own_head && !c.tied && !source.is_gguf())
@@ -146,6 +158,7 @@ Result<void> DenseDecoder::load(const ModelSource& source, Backend& backend,
   }
 
   for (int i = 0; i < c.num_layers; ++i) {
+    packer.read_ahead(i + 1);
     const std::string layer = "model.layers." + std::to_string(i) + ".";
     const auto norm = [&](const char* module, int64_t size) {
       return source.vector(layer + module, ".weight", size, c.norm_add);

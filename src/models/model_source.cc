@@ -1,6 +1,7 @@
 #include "models/model_source.h"
 
 #include <array>
+#include <charconv>
 
 namespace invar {
 namespace {
@@ -107,6 +108,18 @@ Result<std::vector<float>> ModelSource::vector(const std::string& module, std::s
   dequantize_row(tensor->matrix, 0, values.data());
   for (float& value : values) value += add;
   return values;
+}
+
+int ModelSource::layer_of(std::string_view stored_name) {
+  for (const std::string_view before : {"blk.", "model.layers.", "language_model.layers."}) {
+    const size_t at = stored_name.find(before);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = stored_name.substr(at + before.size());
+    int layer = -1;
+    std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+    return layer;
+  }
+  return -1;
 }
 
 std::vector<std::string> ModelSource::unused_tensors() const {

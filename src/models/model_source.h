@@ -44,6 +44,9 @@ class ModelSource {
   Result<std::vector<float>> vector(const std::string& module, std::string_view suffix,
                                     int64_t size, float add = 0) const;
 
+  // The layer that a stored name belongs to, -1: none.
+  static int layer_of(std::string_view stored_name);
+
   // Tensors that nothing asked for, for the warning that keeps them from being ignored silently.
   std::vector<std::string> unused_tensors() const;
 

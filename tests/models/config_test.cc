@@ -1,5 +1,6 @@
 // Ways in which published config.json files say the same thing.
 #include "models/edited_folder.h"
+#include "models/model_source.h"
 #include "models/rope_config.h"
 
 namespace invar::testing {
@@ -100,6 +101,17 @@ TEST(ConfigForms, Qwen2SlidesFromMaxWindowLayersOn) {
   EXPECT_NE(narrow.run(some_ids()), expected);
   narrow.set("sliding_window", 0);
   EXPECT_NE(narrow.load_error().find("sliding_window"), std::string::npos);
+}
+
+TEST(TensorNames, TellTheirLayer) {
+  const auto layer = ModelSource::layer_of;
+  EXPECT_EQ(layer("blk.17.attn_q.weight"), 17);
+  EXPECT_EQ(layer("model.layers.3.mlp.up_proj.weight"), 3);
+  EXPECT_EQ(layer("language_model.model.layers.0.mlp.up_proj.weight"), 0);
+  EXPECT_EQ(layer("model.language_model.layers.12.input_layernorm.weight"), 12);
+  EXPECT_EQ(layer("token_embd.weight"), -1);
+  EXPECT_EQ(layer("blk.x"), -1);
+  EXPECT_EQ(layer("vision_tower.encoder.layers.3.mlp.fc1.weight"), -1);
 }
 
 TEST(Rope, TwoKeysForYarnsMagnitude) {

@@ -1,6 +1,7 @@
 // The contract (docs/architecture.md): logits of a position do not change by a bit with the chunks
 // a prompt is cut into, the sequences that share a step, the pages, the threads, or the instruction
 // set.
+#include <cmath>
 #include <cstring>
 
 #include "models/harness.h"
@@ -124,8 +125,14 @@ TEST_P(TinyFamilyTest, CpuIsCloseToReference) {
   const auto ids = random_ids(random, 200, 96);
   ModelOnBackend cpu(path(), "cpu"), reference(path(), "reference");
   ASSERT_TRUE(cpu.ok() && reference.ok());
-  // Float weights run in fp32; keys and values are fp16. Logits go up to about 35.
-  EXPECT_LT(max_difference(cpu.run(ids, 64), reference.run(ids, 64)), 0.1f);
+  const Logits expected = reference.run(ids, 64);
+  float largest = 0;
+  for (const std::vector<float>& row : expected)
+    for (const float x : row) largest = std::max(largest, std::abs(x));
+  // Float weights run in fp32, so what is seen is the fp16 of keys and values: each is off by up to
+  // 2^-11 of itself, and norms keep that from growing from layer to layer. Found: 1.7 times
+  // 2^-11 of the largest logit at most.
+  EXPECT_LT(max_difference(cpu.run(ids, 64), expected), 0x1p-10f * largest) << largest;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyFamilyTest,
