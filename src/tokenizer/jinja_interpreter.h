@@ -77,7 +77,12 @@ class Interpreter {
   Value loop_attribute(const Value& loop, const std::string& name);
 
   bool enter();  // counts nesting; false when too deep
-  struct Nesting;
+  struct Nesting {
+    explicit Nesting(Interpreter& owner) : interpreter(owner), ok(owner.enter()) {}
+    ~Nesting() { --interpreter.depth_; }
+    Interpreter& interpreter;
+    const bool ok;
+  };
   struct ScopeGuard;
 
   const Template& program_;
