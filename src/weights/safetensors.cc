@@ -29,13 +29,13 @@ std::string real_path(const std::string& path) {
 
 // A model folder must not make us read elsewhere, so links have to stay in it. One layout is let
 // through, as it is how Hugging Face's own cache stores every file:
-// .../snapshots/<revision>/<file> -> .../blobs/<hash>.
+// .../snapshots/<revision>/<file> -> .../blobs/<hash>. `name` may lead through folders.
 Result<std::string> file_in(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name;
   if (!file_exists(path)) return not_found("%s: no such file", path.c_str());
   INVAR_TRY_VOID(check_regular(path));
   const std::string home = real_path(folder), target_folder = folder_of(real_path(path));
-  if (target_folder == home) return path;
+  if (target_folder == folder_of(home + "/" + name)) return path;
   const std::string parent = folder_of(home);
   if (base_name(parent) == "snapshots" && target_folder == folder_of(parent) + "/blobs")
     return path;
@@ -241,13 +241,10 @@ class SafetensorsCheckpoint : public Checkpoint {
       INVAR_TRY(std::string text, read_file(file, kMaxTemplateBytes));
       chat_templates.emplace_back("default", std::move(text));
       chat_template_source = "chat_template.jinja";
-      const std::string more = folder + "/additional_chat_templates";
-      if (!is_directory(more) ||
-          real_path(more) != real_path(folder) + "/additional_chat_templates")
-        return {};
-      for (const std::string& name : list_folder(more)) {
+      const std::string more = "additional_chat_templates";
+      for (const std::string& name : list_folder(folder + "/" + more)) {
         if (!name.ends_with(".jinja")) continue;
-        INVAR_TRY(const std::string named, file_in(more, name));
+        INVAR_TRY(const std::string named, file_in(folder, more + "/" + name));
         INVAR_TRY(std::string named_text, read_file(named, kMaxTemplateBytes));
         chat_templates.emplace_back(name.substr(0, name.size() - 6), std::move(named_text));
       }

@@ -137,6 +137,21 @@ TEST(SafetensorsTest, HuggingFaceCacheLayoutLoads) {
   std::filesystem::create_symlink("../../blobs/1", cache.file("snapshots/abc/config.json"));
   std::filesystem::create_symlink("../../blobs/2", cache.file("snapshots/abc/model.safetensors"));
   EXPECT_EQ(error_of(cache.file("snapshots/abc")), "");
+  // Named templates stand one folder further down.
+  cache.write("blobs/3", "named");
+  std::filesystem::create_directory(cache.file("snapshots/abc/additional_chat_templates"));
+  std::filesystem::create_symlink("../../blobs/3", cache.file("snapshots/abc/chat_template.jinja"));
+  std::filesystem::create_symlink("../../../blobs/3",
+                                  cache.file("snapshots/abc/additional_chat_templates/rag.jinja"));
+  auto with_templates = Checkpoint::open(cache.file("snapshots/abc"));
+  ASSERT_TRUE(with_templates) << with_templates.error().message;
+  ASSERT_EQ((*with_templates)->chat_templates.size(), 2u);
+  EXPECT_EQ((*with_templates)->chat_templates[1],
+            (std::pair<std::string, std::string>("rag", "named")));
+  std::filesystem::remove(cache.file("snapshots/abc/additional_chat_templates/rag.jinja"));
+  std::filesystem::create_symlink("/etc/passwd",
+                                  cache.file("snapshots/abc/additional_chat_templates/rag.jinja"));
+  EXPECT_THAT(error_of(cache.file("snapshots/abc")), HasSubstr("leaves the model's folder"));
 }
 
 TEST(SafetensorsTest, SideFilesAndTemplatePriority) {
