@@ -120,7 +120,6 @@ EngineImpl::~EngineImpl() {
 }
 
 // ---- On the callers' threads
-// ---------------------------------------------------------------------
 
 Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest& request) {
   INVAR_TRY(std::vector<int32_t> ids, prompt_ids(request));
@@ -213,7 +212,6 @@ Result<std::vector<int32_t>> EngineImpl::prompt_ids(const GenerationRequest& req
 }
 
 // ---- On the engine's thread
-// ----------------------------------------------------------------------
 
 void EngineImpl::run() {
   while (!stopping_) {

@@ -1,4 +1,6 @@
-// (6) The layers of a dense decoder over ops (7). The engine's model runner (5) calls forward().
+// (6) The layers of a dense decoder: before it engine/model_runner.cc (5), which calls forward(),
+// after it ops/ops.cc (7). Loading packs the weights that the layers read; what a config says is
+// the family files' to know.
 #include "models/dense_decoder.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Names and shapes: where a module's tensors stand in either container, and what is said when one
+// is missing or has another shape.
 #include "models/model_source.h"
 
 #include <array>

@@ -1,3 +1,4 @@
+// Rope scalings, each written as its paper or checkpoint defines it, in double.
 #include "models/rope_config.h"
 
 #include <algorithm>

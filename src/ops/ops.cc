@@ -1,4 +1,5 @@
-// (7) Shape checks and result allocation; the arithmetic is the backend's (8).
+// (7) The ops: before them models/dense_decoder.cc (6), after them backend/cpu/ (8), whose
+// arithmetic gets checked shapes and results that are allocated already.
 #include "ops/ops.h"
 
 namespace invar::ops {

@@ -1,4 +1,6 @@
-// (8) Every call goes on to its op's file; nothing is computed here.
+// (8) The cpu backend: before it ops/ops.cc (7); logits go back to engine/model_runner.cc (5) and
+// on to sampling/sampler.cc (9). Every call goes on to its op's file (linear.cc, attention.cc,
+// ...); nothing is computed here.
 #include "backend/cpu/cpu_backend.h"
 
 #include <cstring>

@@ -7,13 +7,18 @@
 // headers: the linker keeps one copy of such a function, perhaps one with instructions that this
 // CPU lacks. Hence plain pointers, and nothing from <algorithm>, <cmath> or tensor.h in there.
 //
-//   Vec zero(), splat(float), load(const float*), load_first(const float*, int n)   lanes >= n are
-//   0 store(float*, Vec), store_first(float*, Vec, int n) Vec load_f16(const uint16_t*),
-//   store_f16(uint16_t*, Vec)       round to nearest even add, sub, mul, div, fma(a, b, c) = a * b
-//   + c, neg_fma(a, b, c) = c - a * b      one rounding max(a, b) = a > b ? a : b, abs,
-//   copy_sign(magnitude, sign) Mask less(a, b), lanes(first, last); select(mask, a, b) = mask ? a :
-//   b round(x) to an integer, ties to even; times_power(x, n) = x * 2^n by adding to the exponent
-//   float sum(Vec): the tree 8, 4, 2, 1; largest(Vec)
+//   Vec zero(), splat(float)
+//   Vec load(const float*), load_first(const float*, int n)      lanes >= n are 0
+//   store(float*, Vec), store_first(float*, Vec, int n)
+//   Vec load_f16(const uint16_t*), store_f16(uint16_t*, Vec)     round to nearest even
+//   Vec add, sub, mul, div
+//   Vec fma(a, b, c) = a * b + c, neg_fma(a, b, c) = c - a * b   one rounding
+//   Vec max(a, b) = a > b ? a : b, abs, copy_sign(magnitude, sign)
+//   Mask less(a, b), lanes(first, last)
+//   Vec select(mask, a, b) = mask ? a : b
+//   Vec round(x): to an integer, ties to even
+//   Vec times_power(x, n) = x * 2^n, by adding to the exponent
+//   float sum(Vec): the tree 8, 4, 2, 1; float largest(Vec)
 //
 // kNumAccumulators: how many Vecs an inner loop may keep in registers.
 #pragma once
