@@ -20,7 +20,7 @@
 namespace invar {
 namespace {
 
-// Logits of a teacher-forced chunk may take so much memory; longer chunks are cut.
+// Logits of the teacher-forced rows of a step may take so much memory; the rest waits.
 constexpr int64_t kMaxLogitBytes = 64 << 20;
 
 SchedulerConfig scheduler_config(const EngineParts& parts) {

@@ -47,12 +47,13 @@ void Scheduler::remove(Sequence& sequence) {
 
 StepPlan Scheduler::next_step() {
   StepPlan plan;
-  int64_t prompt_rows_left = config_.prefill_chunk;
+  RowBudget left{config_.prefill_chunk, config_.max_logit_rows};
   const auto is_full = [&] {
     return plan.windows.size() >= static_cast<size_t>(config_.max_sequences);
   };
   const auto add_window = [&](Sequence& sequence, int64_t num_rows) {
-    if (sequence.num_uncached_tokens() > 1) prompt_rows_left -= num_rows;
+    if (sequence.num_uncached_tokens() > 1) left.prompt -= num_rows;
+    if (sequence.all_logits) left.logits -= num_rows;
     const bool reaches_end = num_rows == sequence.num_uncached_tokens();
     const int64_t num_logit_rows = sequence.all_logits ? num_rows : (reaches_end ? 1 : 0);
     plan.windows.push_back({&sequence, sequence.num_cached_tokens, num_rows, num_logit_rows});
@@ -62,7 +63,7 @@ StepPlan Scheduler::next_step() {
   bool preempted = false;
   for (size_t i = 0; i < running_.size() && !is_full(); ++i) {
     Sequence& sequence = *running_[i];
-    const int64_t num_rows = rows_wanted(sequence, prompt_rows_left);
+    const int64_t num_rows = rows_wanted(sequence, left);
     if (num_rows == 0) continue;
     bool reserved = reserve(sequence, num_rows);
     while (!reserved) {  // out of pages: the newest gives its own back and waits
@@ -80,13 +81,14 @@ StepPlan Scheduler::next_step() {
   int64_t num_active =
       std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return !s->paused; });
   for (size_t i = 0; !preempted && i < waiting_.size() && !is_full();) {
-    if (num_active >= config_.max_sequences || prompt_rows_left == 0) break;
+    if (num_active >= config_.max_sequences || left.prompt == 0) break;
     Sequence& sequence = *waiting_[i];
     if (sequence.paused) {
       ++i;
       continue;
     }
-    const int64_t num_rows = rows_wanted(sequence, prompt_rows_left);
+    const int64_t num_rows = rows_wanted(sequence, left);
+    if (num_rows == 0) break;  // others take all logit rows of this step
     // Paused sequences keep their pages only as long as nobody else needs them.
     while (!fits_beside_running(sequence) && !running_.empty() && running_[victim()]->paused)
       preempt(victim());
@@ -106,12 +108,11 @@ void Scheduler::commit(const StepPlan& plan) {
     window.sequence->num_cached_tokens = window.start + window.num_rows;
 }
 
-int64_t Scheduler::rows_wanted(const Sequence& sequence, int64_t prompt_rows_left) const {
+int64_t Scheduler::rows_wanted(const Sequence& sequence, const RowBudget& left) {
   const int64_t uncached = sequence.num_uncached_tokens();
   if (sequence.paused || uncached == 0) return 0;
-  if (uncached == 1) return 1;
-  const int64_t rows = std::min(uncached, prompt_rows_left);
-  return sequence.all_logits ? std::min(rows, config_.max_logit_rows) : rows;
+  const int64_t rows = uncached == 1 ? 1 : std::min(uncached, left.prompt);
+  return sequence.all_logits ? std::min(rows, left.logits) : rows;
 }
 
 bool Scheduler::reserve(Sequence& sequence, int64_t num_rows) {

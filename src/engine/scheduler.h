@@ -27,7 +27,7 @@ struct StepPlan {
 struct SchedulerConfig {
   int max_sequences = 4;        // windows in a step
   int64_t prefill_chunk = 512;  // rows a step spends on prompts: bounds the time between two tokens
-  int64_t max_logit_rows = 512;  // of a sequence with all_logits; bounds the memory of its logits
+  int64_t max_logit_rows = 512;  // of sequences with all_logits in a step; bounds their memory
 };
 
 class Scheduler {
@@ -49,7 +49,11 @@ class Scheduler {
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
 
  private:
-  int64_t rows_wanted(const Sequence& sequence, int64_t prompt_rows_left) const;
+  // What a step may still take.
+  struct RowBudget {
+    int64_t prompt, logits;
+  };
+  static int64_t rows_wanted(const Sequence& sequence, const RowBudget& left);
   bool reserve(Sequence& sequence, int64_t num_rows);
   bool fits_beside_running(const Sequence& sequence) const;
   void release_pages(Sequence& sequence);

@@ -42,7 +42,7 @@ Trace random_trace(std::mt19937& rng) {
     request->sequence.token_ids.assign(static_cast<size_t>(length), 1);
     request->sequence.num_prompt_tokens = length;
     request->sequence.arrival = static_cast<int64_t>(i);
-    request->sequence.all_logits = rng() % 6 == 0;
+    request->sequence.all_logits = rng() % 3 == 0;
     request->new_tokens = std::min<int64_t>(static_cast<int64_t>(rng() % 100), context - length);
     if (request->sequence.all_logits) request->new_tokens = 0;
     request->arrives = static_cast<int64_t>(rng() % 30);
@@ -69,7 +69,7 @@ void check_pages(const Trace& trace, const BlockPool& pool) {
 
 void check_plan(const Trace& trace, const StepPlan& plan) {
   std::set<const Sequence*> seen;
-  int64_t prompt_rows = 0, rows = 0;
+  int64_t prompt_rows = 0, rows = 0, scored_rows = 0;
   for (const PlannedWindow& w : plan.windows) {
     const Sequence& s = *w.sequence;
     EXPECT_TRUE(seen.insert(&s).second) << "two windows of a sequence";
@@ -81,12 +81,11 @@ void check_plan(const Trace& trace, const StepPlan& plan) {
     if (s.num_uncached_tokens() > 1) prompt_rows += w.num_rows;
     const bool reaches_end = w.num_rows == s.num_uncached_tokens();
     EXPECT_EQ(w.num_logit_rows, s.all_logits ? w.num_rows : reaches_end ? 1 : 0);
-    if (s.all_logits) {
-      EXPECT_LE(w.num_rows, trace.config.max_logit_rows);
-    }
+    if (s.all_logits) scored_rows += w.num_rows;
     rows += w.num_rows;
   }
   EXPECT_LE(prompt_rows, trace.config.prefill_chunk);
+  EXPECT_LE(scored_rows, trace.config.max_logit_rows);
   EXPECT_LE(plan.windows.size(), static_cast<size_t>(trace.config.max_sequences));
   EXPECT_EQ(rows, plan.num_rows);
 }
