@@ -163,6 +163,11 @@ Result<void> EngineImpl::score(std::span<const int32_t> ids,
     return resource_exhausted("the context window has %ld positions, the text has %zu tokens",
                               long{limits_.context}, checked.size());
   auto queue = std::make_shared<ScoreQueue>(wake_up_);
+  // However we leave, also by an exception of `visit`: nobody waits for a reader that is gone.
+  struct CancelAtExit {
+    ScoreQueue& queue;
+    ~CancelAtExit() { queue.cancel(); }
+  } cancel_at_exit{*queue};
   auto sequence = std::make_unique<Sequence>();
   sequence->token_ids = std::move(checked);
   sequence->num_prompt_tokens = static_cast<int64_t>(sequence->token_ids.size());
@@ -174,9 +179,7 @@ Result<void> EngineImpl::score(std::span<const int32_t> ids,
   int64_t index = 0;
   while (const std::optional<std::vector<float>> chunk = queue->next()) {
     for (size_t at = 0; at < chunk->size(); at += vocab_size) {
-      if (visit(index++, std::span(*chunk).subspan(at, vocab_size))) continue;
-      queue->cancel();
-      return {};
+      if (!visit(index++, std::span(*chunk).subspan(at, vocab_size))) return {};
     }
   }
   if (queue->was_stopped()) return cancelled("the engine was closed");

@@ -356,6 +356,8 @@ TEST(EngineTest, ScoreStopsWhenTheVisitorDoes) {
   EXPECT_TRUE(engine->score(ids, [&](int64_t, auto) { return ++visits < 3; }).ok());
   EXPECT_EQ(visits, 3);
   wait_until_idle(*engine);
+  EXPECT_THROW((void)engine->score(ids, [](int64_t, auto) -> bool { throw 1; }), int);
+  wait_until_idle(*engine);
   EXPECT_FALSE(engine->score({}, [](int64_t, auto) { return true; }).ok());
   EXPECT_FALSE(
       engine->score(std::vector<int32_t>(100001, 'a'), [](int64_t, auto) { return true; }).ok());
