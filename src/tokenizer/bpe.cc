@@ -2,6 +2,7 @@
 #include "tokenizer/bpe.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -28,6 +29,7 @@ void MergeTable::reserve(size_t num_pairs) {
   std::vector<Slot> old(num_slots);
   old.swap(slots_);
   mask_ = num_slots - 1;
+  shift_ = std::countl_zero(mask_);
   num_pairs_ = 0;
   for (const Slot& slot : old)
     if (slot.key != kFree)

@@ -43,12 +43,15 @@ class MergeTable {
   static uint64_t key_of(int32_t left, int32_t right) {
     return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
   }
+  // The upper bits of a product with a secret odd factor: few pairs collide whatever the file
+  // holds, and it is the cheapest hash there is.
   size_t index_of(uint64_t key) const {
-    return keyed_mix(key ^ secret_.seed, secret_.multiplier) & mask_;
+    return static_cast<size_t>(key * secret_multiplier_ >> shift_);
   }
-  HashSecret secret_ = hash_secret();  // the pairs come from a file
+  uint64_t secret_multiplier_ = hash_secret().multiplier;
   std::vector<Slot> slots_;
   size_t mask_ = 0;
+  int shift_ = 0;  // 64 less the number of bits of mask_
   size_t num_pairs_ = 0;
 };
 
