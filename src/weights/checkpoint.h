@@ -21,8 +21,8 @@ namespace invar {
 enum class Container { kGguf, kSafetensors };
 
 // One tensor as stored. shape is in Hugging Face order ([out, in]; GGUF dims reversed, dims of 1
-// kept). For an MLX quantized module X the entry "X.weight" has format kMlxAffine, its logical shape,
-// and carries "X.scales" and "X.biases", which are not listed themselves.
+// kept). For an MLX quantized module X the entry "X.weight" has format kMlxAffine, its logical
+// shape, and carries "X.scales" and "X.biases", which are not listed themselves.
 struct TensorInfo {
   std::string name;
   std::vector<int64_t> shape;
@@ -40,14 +40,15 @@ class Checkpoint {
   virtual ~Checkpoint() = default;
 
   Container container = Container::kGguf;
-  std::string path;                 // as given
-  std::vector<std::string> files;   // all weight files
+  std::string path;                // as given
+  std::vector<std::string> files;  // all weight files
   uint64_t total_file_bytes = 0;
 
   // GGUF: the key/value pairs, arrays as JSON arrays (except tokenizer arrays, see below).
   // Safetensors: config.json.
   Json metadata;
-  // generation_config.json, or an object made of GGUF's general.sampling.*; null when there is none.
+  // generation_config.json, or an object made of GGUF's general.sampling.*; null when there is
+  // none.
   Json generation_config;
 
   // Chat template source by name ("default", "tool_use", ...), chosen by specs/chat.md's priority;
@@ -55,7 +56,8 @@ class Checkpoint {
   std::vector<std::pair<std::string, std::string>> chat_templates;
   std::string chat_template_source;
 
-  // What the tokenizer is made from: GGUF tokenizer.ggml.* or tokenizer.json + tokenizer_config.json.
+  // What the tokenizer is made from: GGUF tokenizer.ggml.* or tokenizer.json +
+  // tokenizer_config.json.
   struct GgufVocabulary {
     std::string model;  // "gpt2", "llama"
     std::string pre;
