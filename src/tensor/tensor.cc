@@ -14,7 +14,8 @@ Tensor Arena::rows(int64_t num_rows, int64_t num_cols, DType dtype) {
   INVAR_CHECK(num_rows >= 0 && num_cols >= 0, "arena rows %ld x %ld", long{num_rows},
               long{num_cols});
   Tensor t;
-  t.data = bytes(static_cast<size_t>(num_rows) * static_cast<size_t>(num_cols) * dtype_bytes(dtype));
+  t.data =
+      bytes(static_cast<size_t>(num_rows) * static_cast<size_t>(num_cols) * dtype_bytes(dtype));
   t.dtype = dtype;
   t.num_rows = num_rows;
   t.num_cols = t.row_stride = num_cols;

@@ -29,7 +29,7 @@ enum class TokenKind : uint8_t {
   kUserDefined,  // added token, always matched, shown in text output
   kByte,         // <0xHH>
   kUnknown,
-  kUnused,       // fillers and padding ids: never matched, never sampled
+  kUnused,  // fillers and padding ids: never matched, never sampled
 };
 
 class Tokenizer {
@@ -42,22 +42,22 @@ class Tokenizer {
                                                                 const Json& tokenizer_config);
   virtual ~Tokenizer() = default;
 
-  // Any bytes: invalid UTF-8 is encoded too (as bytes where the vocabulary has them, else as U+FFFD).
-  // add_special: put BOS (and EOS) where the vocabulary asks for it; not a second BOS when the text
-  // already begins with it. Linear in the text.
+  // Any bytes: invalid UTF-8 is encoded too (as bytes where the vocabulary has them, else as
+  // U+FFFD). add_special: put BOS (and EOS) where the vocabulary asks for it; not a second BOS when
+  // the text already begins with it. Linear in the text.
   virtual std::vector<int32_t> encode(std::span<const TextSegment> segments,
                                       bool add_special) const = 0;
   std::vector<int32_t> encode(std::string_view text, bool allow_special, bool add_special) const;
 
-  // The bytes that token `id` adds to the output; empty for specials, unused ids and ids outside the
-  // vocabulary. with_special: specials give their text instead.
+  // The bytes that token `id` adds to the output; empty for specials, unused ids and ids outside
+  // the vocabulary. with_special: specials give their text instead.
   virtual std::string_view token_bytes(int32_t id, bool with_special = false) const = 0;
   // The token's text in the vocabulary (specials too), for display.
   virtual std::string_view token_text(int32_t id) const = 0;
   virtual TokenKind token_kind(int32_t id) const = 0;
   virtual int32_t find(std::string_view token_text) const = 0;  // -1: none
 
-  virtual int32_t vocab_size() const = 0;  // ids run from 0 to vocab_size() - 1
+  virtual int32_t vocab_size() const = 0;           // ids run from 0 to vocab_size() - 1
   virtual std::string_view model_name() const = 0;  // "byte-level BPE (qwen2)", for `invar info`
 
   int32_t bos_id = -1, eos_id = -1, pad_id = -1, unk_id = -1;
@@ -69,7 +69,8 @@ class Tokenizer {
 };
 
 // Bytes of tokens -> valid UTF-8, never a part of a character. Incomplete characters at the end are
-// held back (at most 3 bytes); bytes that can never become valid give one U+FFFD per maximal subpart.
+// held back (at most 3 bytes); bytes that can never become valid give one U+FFFD per maximal
+// subpart.
 class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer& tokenizer, bool with_special = false);
