@@ -2,7 +2,7 @@
 // same run. Each figure: a CUDA graph of many launches with programmatic dependent launch, weights
 // rotating through more than the cache, median of 9 replays, time per launch with its edge.
 //
-//   cuda_bench [csv file] [quick]
+//   cuda_bench [csv file] [quick|steps]    quick: a search, fewer sizes; steps: no linear kernels
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -148,6 +148,43 @@ struct Decoder {
   int hidden, heads, kv_heads, head_dim, mlp, vocab, layers;
 };
 
+// Ways to run one decode step; all give the same bits.
+struct StepVariant {
+  const char* name;
+  bool attention = true, rope_inside = true;
+  int kv_prefetch = 0;
+  bool norm_qkv = false, norm_gate_up = false, norm_head = false;  // one sequence only
+  bool trigger_late = false;
+};
+
+std::vector<StepVariant> step_variants(int m) {
+  std::vector<StepVariant> list = {
+      {.name = "kernel by kernel", .rope_inside = false, .kv_prefetch = 1},
+      {.name = "V into L2 after K", .rope_inside = false},
+      {.name = "rope inside"},
+      {.name = "rope inside late", .trigger_late = true},
+      {.name = "no rope or attention", .attention = false, .rope_inside = false}};
+  if (m > 1) return list;
+  list.push_back({.name = "rope + norm qkv", .norm_qkv = true});
+  list.push_back({.name = "rope + norm qkv late", .norm_qkv = true, .trigger_late = true});
+  list.push_back({.name = "rope + norm gate+up", .norm_gate_up = true});
+  list.push_back(
+      {.name = "rope + norms", .norm_qkv = true, .norm_gate_up = true, .norm_head = true});
+  list.push_back({.name = "rope + norms late",
+                  .norm_qkv = true,
+                  .norm_gate_up = true,
+                  .norm_head = true,
+                  .trigger_late = true});
+  list.push_back({.name = "norms late - attention",
+                  .attention = false,
+                  .rope_inside = false,
+                  .norm_qkv = true,
+                  .norm_gate_up = true,
+                  .norm_head = true,
+                  .trigger_late = true});
+  return list;
+}
+
 void bench_decode_step(uint8_t* pool) {
   const Decoder d = {"7B step", 3584, 28, 4, 128, 18944, 152064, 28};
   fill_pool(pool, PackedKind::kAffine4);
@@ -174,6 +211,7 @@ void bench_decode_step(uint8_t* pool) {
         static_cast<size_t>(page_elements(d.kv_heads, d.head_dim)) * pages * m;
     uint8_t *cache, *small;
     float *h, *qkv, *logits, *workspace;
+    float2* rotation;
     uint16_t *x, *attended, *gated;
     auto make = [](auto** p, size_t bytes) {
       CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(p), bytes));
@@ -181,6 +219,7 @@ void bench_decode_step(uint8_t* pool) {
     };
     make(&cache, layer_elements * 2 * d.layers);
     make(&small, 1 << 20);
+    make(&rotation, sizeof(float2) * m * d.head_dim / 2);
     make(&h, size_t{4} * m * d.hidden);
     make(&qkv, size_t{4} * m * (q + 2 * kv));
     make(&logits, size_t{4} * m * d.vocab);
@@ -225,62 +264,74 @@ void bench_decode_step(uint8_t* pool) {
     call.max_groups = pages;
     call.workspace = workspace;
     const auto* one = reinterpret_cast<float*>(small + 65536);
-    auto apply = [&](const PackedMatrix& w, const uint16_t* in, void* out, OutputType type,
-                     const float* residual) {
-      LinearArgs args;
-      args.w = w;
-      args.x = in;
-      args.x_stride = w.num_cols;
-      args.num_tokens = m;
-      args.epilogue.y = out;
-      args.epilogue.y_stride = w.num_rows;
-      args.epilogue.y_type = type;
-      args.epilogue.residual = residual;
-      args.epilogue.residual_stride = w.num_rows;
-      linear(stream, args, {.dependent = true});
-    };
-    for (const bool with_attention : {true, false}) {
+    for (const StepVariant& v : step_variants(m)) {
+      auto apply = [&](const PackedMatrix& w, const void* in, bool norm, void* out, OutputType type,
+                       const float* residual) {
+        LinearArgs args;
+        args.norm_weight = norm ? one : nullptr;
+        args.norm_eps = 1e-6f;
+        args.w = w;
+        args.x = in;
+        args.x_stride = w.num_cols;
+        args.num_tokens = m;
+        args.epilogue.y = out;
+        args.epilogue.y_stride = w.num_rows;
+        args.epilogue.y_type = type;
+        args.epilogue.residual = residual;
+        args.epilogue.residual_stride = w.num_rows;
+        linear(stream, args, {.dependent = true, .trigger_late = v.trigger_late});
+      };
       const double us = time_us(
           [&](int) {
+            auto normalize = [&](bool inside) -> const void* {
+              if (inside) return h;
+              rms_norm(stream, h, d.hidden, one, 1e-6f, m, d.hidden, x, d.hidden, true);
+              return x;
+            };
+            const auto* device_positions = reinterpret_cast<int32_t*>(small + 8192);
+            const auto* device_freqs = reinterpret_cast<double*>(small + 16384);
+            call.rotation = v.rope_inside ? rotation : nullptr;
+            call.num_freqs = d.head_dim / 2;
+            if (v.rope_inside)
+              rope_table(stream, device_positions, device_freqs, d.head_dim / 2, 1, m, rotation,
+                         true);
             for (int i = 0; i < d.layers; ++i) {
               const Layer& w = layers[static_cast<size_t>(i)];
-              rms_norm(stream, h, d.hidden, one, 1e-6f, m, d.hidden, x, d.hidden, true);
-              apply(w.qkv, x, qkv, OutputType::kF32, nullptr);
-              if (with_attention) {
-                rope(stream, OutputType::kF32, qkv, q + 2 * kv,
-                     reinterpret_cast<int32_t*>(small + 8192),
-                     reinterpret_cast<double*>(small + 16384), d.head_dim / 2, 1, m,
-                     d.heads + d.kv_heads, d.head_dim, true);
+              const void* norm_qkv_in = normalize(v.norm_qkv);
+              apply(w.qkv, norm_qkv_in, v.norm_qkv, qkv, OutputType::kF32, nullptr);
+              if (v.attention) {
+                if (!v.rope_inside)
+                  rope(stream, OutputType::kF32, qkv, q + 2 * kv, device_positions, device_freqs,
+                       d.head_dim / 2, 1, m, d.heads + d.kv_heads, d.head_dim, true);
                 call.cache = cache + layer_elements * 2 * i;
-                attention(stream, call, {.dependent = true});
+                attention(stream, call, {.prefetch = v.kv_prefetch, .dependent = true});
               }
-              apply(w.o, attended, h, OutputType::kF32, h);
-              rms_norm(stream, h, d.hidden, one, 1e-6f, m, d.hidden, x, d.hidden, true);
-              apply(w.gate_up, x, gated, OutputType::kBF16, nullptr);
-              apply(w.down, gated, h, OutputType::kF32, h);
+              apply(w.o, attended, false, h, OutputType::kF32, h);
+              const void* norm_gate_up_in = normalize(v.norm_gate_up);
+              apply(w.gate_up, norm_gate_up_in, v.norm_gate_up, gated, OutputType::kBF16, nullptr);
+              apply(w.down, gated, false, h, OutputType::kF32, h);
             }
-            rms_norm(stream, h, d.hidden, one, 1e-6f, m, d.hidden, x, d.hidden, true);
-            apply(head, x, logits, OutputType::kF32, nullptr);
+            const void* norm_head_in = normalize(v.norm_head);
+            apply(head, norm_head_in, v.norm_head, logits, OutputType::kF32, nullptr);
           },
           1);
       char what[64];
-      std::snprintf(what, sizeof what, "%s at %d%s", d.name, length,
-                    with_attention ? "" : " no attention");
+      std::snprintf(what, sizeof what, "%s at %d %s", d.name, length, v.name);
       report("decode_step", what, "affine4", m, us,
-             weight_bytes + (with_attention ? 2.0 * length * m * 2 * kv * d.layers : 0), 0);
+             weight_bytes + (v.attention ? 2.0 * length * m * 2 * kv * d.layers : 0), 0);
       std::printf("%-14s %-24s M %d: %.0f tokens/s\n", "", what, m, m * 1e6 / us);
     }
-    for (void* p :
-         {static_cast<void*>(cache), static_cast<void*>(small), static_cast<void*>(h),
-          static_cast<void*>(qkv), static_cast<void*>(logits), static_cast<void*>(x),
-          static_cast<void*>(attended), static_cast<void*>(gated), static_cast<void*>(workspace)})
+    for (void* p : {static_cast<void*>(cache), static_cast<void*>(small), static_cast<void*>(h),
+                    static_cast<void*>(qkv), static_cast<void*>(logits), static_cast<void*>(x),
+                    static_cast<void*>(attended), static_cast<void*>(gated),
+                    static_cast<void*>(workspace), static_cast<void*>(rotation)})
       CUDA_CHECK(cudaFree(p));
   }
 }
 
 void run(int argc, char** argv) {
   csv = argc > 1 ? std::fopen(argv[1], "w") : stderr;
-  const bool quick = argc > 2;
+  const bool quick = argc > 2, steps_only = quick && std::strcmp(argv[2], "steps") == 0;
   CUDA_CHECK(cudaStreamCreate(&stream));
   uint8_t* pool;
   CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&pool), kPoolBytes));
@@ -376,7 +427,7 @@ void run(int argc, char** argv) {
     }
   };
   bench_decode_step(pool);
-  bench_linear(true);
+  if (!steps_only) bench_linear(true);
 
   // Attention: one sequence, cache full of small numbers.
   struct Attention {
@@ -446,7 +497,7 @@ void run(int argc, char** argv) {
         24);
     report("rms_norm", "5120", "f32", m, us, 5120.0 * m * 6, 0);
   }
-  bench_linear(false);
+  if (!steps_only) bench_linear(false);
   std::fclose(csv);
 }
 

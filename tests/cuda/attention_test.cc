@@ -3,6 +3,7 @@
 // its tiles. Unused cache slots hold NaN throughout.
 #include "backend/cuda/attention.h"
 
+#include "backend/cuda/row_ops.h"
 #include "cuda/cuda_test_util.h"
 
 namespace invar::cuda {
@@ -205,6 +206,78 @@ TEST(CudaAttention, RowsKeepTheirBits) {
       ASSERT_EQ(got.size(), want.size());
       ASSERT_EQ(count_different(got.data(), want.data(), static_cast<int64_t>(got.size())), 0)
           << c.shape.num_heads << " heads of " << c.shape.head_dim << " trial " << trial;
+    }
+  }
+}
+
+// q and k rotated as they are read: the bits of rope() and attention one after the other, in the
+// output and in the pages.
+TEST(CudaAttention, RotatesAsItReads) {
+  Random random(43);
+  constexpr int kStart = 510, kPages = 3;
+  for (const auto& [c, freqs, rows] : {std::tuple<Case, int, int>{{shape(28, 4, 128)}, 64, 1},
+                                       {{shape(28, 4, 128)}, 64, 5},
+                                       {{shape(4, 1, 256, 512)}, 64, 2},
+                                       {{shape(9, 3, 64)}, 32, 90}}) {
+    const int dim = c.shape.head_dim, q_width = c.q_width(), kv_width = c.kv_width();
+    const int stride = q_width + 2 * kv_width, heads = c.shape.num_heads + c.shape.num_kv_heads;
+    std::vector<float> qkv(static_cast<size_t>(rows) * stride);
+    for (float& v : qkv) v = static_cast<float>(random.normal());
+    std::vector<double> inv_freq(static_cast<size_t>(freqs));
+    for (int i = 0; i < freqs; ++i)
+      inv_freq[static_cast<size_t>(i)] = std::pow(1e4, -double(i) / freqs);
+    std::vector<int32_t> positions, row_window(static_cast<size_t>(rows), 0);
+    for (int i = 0; i < rows; ++i) positions.push_back(kStart + i);
+    const std::vector<Bf16> old =
+        random_rows(random, page_elements(c.shape.num_kv_heads, dim) * kPages);
+    const std::vector<DeviceWindow> windows = {{0, rows, kStart, 0}};
+    DeviceBuffer<int32_t> dp(positions), dr(row_window), pages(std::vector<int32_t>{2, 0, 1});
+    DeviceBuffer<double> df(inv_freq);
+    DeviceBuffer<DeviceWindow> dw(windows);
+    std::vector<Bf16> want_y, want_cache;
+    for (const bool inside : {false, true}) {
+      DeviceBuffer<float> dx(qkv);
+      DeviceBuffer<float2> table(static_cast<size_t>(rows) * freqs);
+      DeviceBuffer<Bf16> cache(old), y(static_cast<size_t>(rows) * q_width);
+      AttentionCall call;
+      if (inside) {
+        rope_table(nullptr, dp.data(), df.data(), freqs, 1.f, rows, table.data());
+        call.rotation = table.data();
+        call.num_freqs = freqs;
+      } else {
+        rope(nullptr, OutputType::kF32, dx.data(), stride, dp.data(), df.data(), freqs, 1.f, rows,
+             heads, dim);
+      }
+      call.shape = c.shape;
+      call.input_type = OutputType::kF32;
+      call.q = dx.data();
+      call.k = dx.data() + q_width;
+      call.v = dx.data() + q_width + kv_width;
+      call.q_stride = call.k_stride = call.v_stride = stride;
+      call.y = y.data();
+      call.y_stride = q_width;
+      call.windows = dw.data();
+      call.num_windows = 1;
+      call.pages = pages.data();
+      call.row_window = dr.data();
+      call.num_rows = call.max_window_rows = rows;
+      call.max_groups = kPages;
+      call.cache = cache.data();
+      call.workspace_bytes = attention_workspace_bytes(c.shape, rows, kPages);
+      DeviceBuffer<uint8_t> workspace(call.workspace_bytes);
+      call.workspace = reinterpret_cast<float*>(workspace.data());
+      attention(nullptr, call);
+      CUDA_CHECK(cudaDeviceSynchronize());
+      if (!inside) {
+        want_y = y.get();
+        want_cache = cache.get();
+        continue;
+      }
+      EXPECT_EQ(count_different(y.get().data(), want_y.data(), static_cast<int64_t>(want_y.size())),
+                0);
+      EXPECT_EQ(count_different(cache.get().data(), want_cache.data(),
+                                static_cast<int64_t>(want_cache.size())),
+                0);
     }
   }
 }

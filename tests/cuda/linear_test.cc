@@ -3,6 +3,7 @@
 // double over the same bf16 weights.
 #include "backend/cuda/linear.h"
 
+#include "backend/cuda/row_ops.h"
 #include "cuda/cuda_test_util.h"
 
 namespace invar::cuda {
@@ -126,6 +127,7 @@ TEST(CudaLinear, RowsKeepTheirBits) {
         }
         s.max_ctas = random.below(2) ? 0 : 1 + random.below(132);
         s.dependent = random.below(2);
+        s.trigger_late = random.below(2);
         std::vector<Bf16> x(static_cast<size_t>(tokens) * shape.cols);
         std::vector<int> from(static_cast<size_t>(tokens));
         for (int t = 0; t < tokens; ++t) {
@@ -257,6 +259,44 @@ TEST(CudaLinear, StridedRowsOfX) {
     linear(nullptr, args, {.path = path});
     EXPECT_EQ(count_different(y.get().data(), want.data(), args.num_tokens * 100), 0);
   }
+}
+
+// The norm in front of the product gives what rms_norm() and then the product give, to the bit.
+TEST(CudaLinear, NormInsideKeepsBits) {
+  Random random(27);
+  const Shape shapes[] = {{200, 256, false, 1},
+                          {640, 4864, false, 8},
+                          {4608, 3584, false, 8},
+                          {8300, 8192, false, 2},
+                          {300, 576, true, 1}};
+  for (WeightFormat format : {WeightFormat::kMlxAffine, WeightFormat::kQ8_0, WeightFormat::kBF16})
+    for (const Shape& shape : shapes) {
+      const TestMatrix m = random_matrix(format, shape.rows, shape.cols, 28);
+      const DeviceMatrix w(packed_or_die({m.view}, {.head = shape.head}));
+      std::vector<float> h(static_cast<size_t>(shape.cols)), weight(h.size());
+      for (float& v : h) v = static_cast<float>(random.normal() * 3);
+      for (float& v : weight) v = static_cast<float>(1 + 0.3 * random.normal());
+      DeviceBuffer<float> dh(h), dw(weight), y(static_cast<size_t>(shape.rows));
+      DeviceBuffer<Bf16> normal(h.size());
+      rms_norm(nullptr, dh.data(), shape.cols, dw.data(), 1e-6f, 1, shape.cols, normal.data(),
+               shape.cols);
+      const std::vector<float> want = run(w.matrix, normal.get(), 1);
+      for (int trial = 0; trial < 6; ++trial) {
+        LinearArgs args = {w.matrix, dh.data(), shape.cols, 1, {}, dw.data(), 1e-6f};
+        args.epilogue.y = y.data();
+        args.epilogue.y_stride = shape.rows;
+        y.poison();
+        linear(nullptr, args,
+               {.max_warps = trial % 2 ? 8 : 0,
+                .num_stages = trial == 2 ? 1 : 0,
+                .stage_blocks = trial % 3,
+                .max_ctas = trial == 4 ? 7 : 0,
+                .dependent = trial > 2,
+                .trigger_late = trial > 3});
+        EXPECT_EQ(count_different(y.get().data(), want.data(), shape.rows), 0)
+            << format_name(format) << " " << shape.rows << "x" << shape.cols << " trial " << trial;
+      }
+    }
 }
 
 TEST(CudaLinear, EmbedReadsRows) {

@@ -99,6 +99,31 @@ TEST(CudaRowOps, Rope) {
   }
 }
 
+// The table holds the very numbers that rope() multiplies by: a head of ones and zeros shows them.
+TEST(CudaRowOps, RopeTableIsWhatRopeUses) {
+  constexpr int kTokens = 5, kFreqs = 64;
+  std::vector<double> inv_freq(kFreqs);
+  for (int i = 0; i < kFreqs; ++i) inv_freq[i] = std::pow(1e6, -double(i) / kFreqs);
+  const std::vector<int32_t> positions = {0, 1, 511, 32767, 131071};
+  std::vector<float> x(kTokens * 2 * kFreqs, 0.f);
+  for (int t = 0; t < kTokens; ++t)
+    for (int i = 0; i < kFreqs; ++i) x[t * 2 * kFreqs + i] = 1.f;
+  DeviceBuffer<float> dx(x);
+  DeviceBuffer<float2> table(kTokens * kFreqs);
+  DeviceBuffer<double> df(inv_freq);
+  DeviceBuffer<int32_t> dp(positions);
+  rope(nullptr, OutputType::kF32, dx.data(), 2 * kFreqs, dp.data(), df.data(), kFreqs, 1.25f,
+       kTokens, 1, 2 * kFreqs);
+  rope_table(nullptr, dp.data(), df.data(), kFreqs, 1.25f, kTokens, table.data());
+  const std::vector<float> got = dx.get();
+  const std::vector<float2> want = table.get();
+  for (int t = 0; t < kTokens; ++t)
+    for (int i = 0; i < kFreqs; ++i) {
+      ASSERT_EQ(got[t * 2 * kFreqs + i], want[t * kFreqs + i].x);
+      ASSERT_EQ(got[t * 2 * kFreqs + kFreqs + i], want[t * kFreqs + i].y);
+    }
+}
+
 TEST(CudaRowOps, GatherRows) {
   Random random(34);
   const std::vector<Bf16> x = random_rows(random, 10 * 64);

@@ -32,6 +32,7 @@ struct Params {
   int64_t page_size;  // elements
   int groups;         // of the workspace
   bool split;
+  bool values_later;  // V into L2 only after the wait
   bool store_inside;  // the attention kernel stores k and v itself: one row tile per window
 };
 
@@ -45,6 +46,30 @@ __device__ __forceinline__ uint4 load_eight(const void* from, OutputType type, i
                     bf16_pair(b.z, b.w));
 }
 
+// Eight values of a head that begins at element `at` of row `row`, from `dim` on, rotated where the
+// call says so. The roundings are those of rope_kernel.
+__device__ __forceinline__ uint4 load_rotated(const Params& p, const void* from, int64_t at,
+                                              int row, int dim) {
+  const int n = p.c.num_freqs;
+  if (p.c.rotation == nullptr || dim >= 2 * n) return load_eight(from, p.c.input_type, at + dim);
+  const bool second = dim >= n;
+  const int i = second ? dim - n : dim;
+  const float* head = static_cast<const float*>(from) + at;
+  const float4* u = reinterpret_cast<const float4*>(head + i);
+  const float4* v = reinterpret_cast<const float4*>(head + i + n);
+  const float4* r = reinterpret_cast<const float4*>(p.c.rotation + int64_t{row} * n + i);
+  const float4 u0 = u[0], u1 = u[1], v0 = v[0], v1 = v[1], r0 = r[0], r1 = r[1], r2 = r[2],
+               r3 = r[3];
+  auto turn = [&](float a, float b, float cosine, float sine) {
+    return second ? __fmaf_rn(b, cosine, __fmul_rn(a, sine))
+                  : __fmaf_rn(a, cosine, -__fmul_rn(b, sine));
+  };
+  return make_uint4(bf16_pair(turn(u0.x, v0.x, r0.x, r0.y), turn(u0.y, v0.y, r0.z, r0.w)),
+                    bf16_pair(turn(u0.z, v0.z, r1.x, r1.y), turn(u0.w, v0.w, r1.z, r1.w)),
+                    bf16_pair(turn(u1.x, v1.x, r2.x, r2.y), turn(u1.y, v1.y, r2.z, r2.w)),
+                    bf16_pair(turn(u1.z, v1.z, r3.x, r3.y), turn(u1.w, v1.w, r3.z, r3.w)));
+}
+
 // ---- Storing k and v. Eight values of one row and head; V goes to its transposed place.
 __device__ __forceinline__ void store_kv(const Params& p, const DeviceWindow& w, int row, int head,
                                          int dim) {
@@ -54,9 +79,9 @@ __device__ __forceinline__ void store_kv(const Params& p, const DeviceWindow& w,
                         p.c.pages[w.first_page + position / kGroupKeys] * p.page_size;
   __nv_bfloat16* keys = page + int64_t{head} * 2 * kGroupKeys * s.head_dim;
   __nv_bfloat16* values = keys + kGroupKeys * s.head_dim;
-  const int from = head * s.head_dim + dim;
-  const uint4 k = load_eight(p.c.k, p.c.input_type, row * p.c.k_stride + from);
-  const uint4 v = load_eight(p.c.v, p.c.input_type, row * p.c.v_stride + from);
+  const int from = head * s.head_dim;
+  const uint4 k = load_rotated(p, p.c.k, row * p.c.k_stride + from, row, dim);
+  const uint4 v = load_eight(p.c.v, p.c.input_type, row * p.c.v_stride + from + dim);
   *reinterpret_cast<uint4*>(keys + key * s.head_dim + dim) = k;
   const auto* value = reinterpret_cast<const __nv_bfloat16*>(&v);
 #pragma unroll
@@ -115,7 +140,7 @@ __host__ __device__ constexpr int least_ctas(int head_dim, int tiles) {
   return tiles == 1 && head_dim <= 128 ? 4 : 1;
 }
 
-template <int kHeadDim, int kTiles>
+template <int kHeadDim, int kTiles, bool kSoftcap>
 __global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
     attention_kernel(const __grid_constant__ Params p) {
   constexpr int kRows = kTiles * 16, kSteps = kHeadDim / 32, kOut = kHeadDim / kWarps / 8;
@@ -152,32 +177,33 @@ __global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
   }
 
   // The pages come into L2 while Q is read: fragments are loaded a few at a time and would
-  // otherwise each wait for memory.
-  auto prefetch_group = [&](int which) {
-    if (threadIdx.x == 0 && which < end)
-      prefetch_l2(static_cast<const __nv_bfloat16*>(p.c.cache) +
-                      p.c.pages[w.first_page + which] * p.page_size +
-                      int64_t{kv_head} * 2 * kGroupKeys * kHeadDim,
-                  2 * kGroupKeys * kHeadDim * 2);
-  };
-  if (p.split || p.store_inside) prefetch_group(group);
+  // otherwise each wait for memory. A long context's K alone is more than half of L2, so V is asked
+  // for when K is being read.
+  constexpr uint32_t kPartBytes = kGroupKeys * kHeadDim * 2;  // K or V
+  if ((p.split || p.store_inside) && threadIdx.x == 0 && group < end)
+    prefetch_l2(static_cast<const __nv_bfloat16*>(p.c.cache) +
+                    p.c.pages[w.first_page + group] * p.page_size +
+                    int64_t{kv_head} * 2 * kGroupKeys * kHeadDim,
+                p.values_later ? kPartBytes : 2 * kPartBytes);
   wait_for_producer();
   let_next_kernel_start();
 
   // Q in shared memory; rows beyond the last are zeros.
+#pragma unroll 1
   for (int i = threadIdx.x; i < kRows * (kHeadDim / 8); i += kThreads) {
     const int row = i / (kHeadDim / 8), chunk = i % (kHeadDim / 8), packed = first + row;
     uint4 v = make_uint4(0, 0, 0, 0);
     if (packed < packed_rows) {
       const int token = w.first_row + packed / p.heads_per_kv;
       const int head = kv_head * p.heads_per_kv + packed % p.heads_per_kv;
-      v = load_eight(p.c.q, p.c.input_type, token * p.c.q_stride + head * kHeadDim + chunk * 8);
+      v = load_rotated(p, p.c.q, token * p.c.q_stride + head * kHeadDim, token, chunk * 8);
     }
     *reinterpret_cast<uint4*>(q_shared + row * q_row(kHeadDim) + chunk * 8) = v;
   }
   // New rows of a group are stored by the CTA that attends to it: nobody else needs them now. The
   // barrier below makes them visible to the whole CTA.
   if (p.store_inside)
+#pragma unroll 1
     for (int i = threadIdx.x; i < w.num_rows * (kHeadDim / 8); i += kThreads) {
       const int row = i / (kHeadDim / 8), of_group = (w.start + row) / kGroupKeys;
       if (of_group >= group && of_group < end)
@@ -201,6 +227,9 @@ __global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
                                 p.c.pages[w.first_page + group] * p.page_size;
     const __nv_bfloat16* keys = page + int64_t{kv_head} * 2 * kGroupKeys * kHeadDim;
     const __nv_bfloat16* values = keys + kGroupKeys * kHeadDim;
+
+    // Split, so this is the only group; said in a way that costs no register.
+    if (p.values_later && threadIdx.x == 0 && group == end - 1) prefetch_l2(values, kPartBytes);
 
     // Scores of 16 rows x 64 keys a tile: eight n8 key blocks.
     float score[kTiles][8][4];
@@ -270,7 +299,8 @@ __global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
             const int key = first_key + n * 8 + 2 * t + odd;
             float& x = score[r][n][2 * half + odd];
             x = __fmul_rn(x, p.log2_scale);
-            if (s.softcap > 0) x = __fmul_rn(p.log2_softcap, tanh_short(x));
+            if (kTiles == 1 ? s.softcap > 0 : kSoftcap)
+              x = __fmul_rn(p.log2_softcap, tanh_short(x));
             const bool visible =
                 key <= position && (s.sliding_window <= 0 || position - key < s.sliding_window);
             if (!visible) x = -INFINITY;
@@ -389,59 +419,76 @@ __global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
     }
 }
 
-// One block per (row, head): folds the partial groups in order, kChunk at a time. A maximum has no
-// order, so the running maxima come from a scan and all factors at once; what is left in sequence
-// is one fma a group. Same bits as one group after another.
+// One block per (row, head) and 32 of its dimensions: folds the partial groups in order, kChunk at
+// a time. All loads of a chunk are under way before anything waits for one. A maximum has no order,
+// so the running maxima come from a scan and all factors at once; what is left in sequence, for one
+// warp, is one fma a group. Same bits as one group after another.
+constexpr int kCombineDims = 32, kCombineThreads = 256;
 template <int kHeadDim>
-__global__ void __launch_bounds__(kHeadDim) combine_kernel(const __grid_constant__ Params p) {
-  constexpr int kChunk = 256;
-  __shared__ float sum[kChunk], keep_old[kChunk], keep_new[kChunk];
-  wait_for_producer();
-  let_next_kernel_start();
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_kernel(const __grid_constant__ Params p) {
+  constexpr int kChunk = kCombineThreads, kWarpsHere = kCombineThreads / 32, kRow = kHeadDim + 4;
+  __shared__ float value[kChunk][kCombineDims];
+  __shared__ float4 fold[kChunk];  // l of the group, keep_old, keep_new
+  __shared__ float warp_top[kWarpsHere];
   const AttentionShape& s = p.c.shape;
-  const int row = blockIdx.x / s.num_heads, head = blockIdx.x % s.num_heads, dim = threadIdx.x;
+  const int row = blockIdx.x / s.num_heads, head = blockIdx.x % s.num_heads;
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const int dim = blockIdx.y * kCombineDims + lane;
   const DeviceWindow w = p.c.windows[p.c.row_window[row]];
   const int position = w.start + row - w.first_row, end = position / kGroupKeys + 1;
   // Groups that this row cannot see at all are no-ops of the fold.
   const int begin = s.sliding_window > 0 ? max(0, position - s.sliding_window + 1) / kGroupKeys : 0;
-  const float* from =
-      p.c.workspace + (int64_t{row} * s.num_heads + head) * p.groups * (kHeadDim + 4);
+  const float* from = p.c.workspace + (int64_t{row} * s.num_heads + head) * p.groups * kRow;
+  wait_for_producer();
+  let_next_kernel_start();
   float top = -INFINITY, l = 0.f, out = 0.f;
   for (int first = begin; first < end; first += kChunk) {
     const int n = min(kChunk, end - first);
-    const float* part = from + int64_t{first} * (kHeadDim + 4);
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      for (int i = threadIdx.x; i < (n + 31) / 32 * 32; i += 32) {
-        const float2 ml =
-            i < n ? *reinterpret_cast<const float2*>(part + int64_t{i} * (kHeadDim + 4) + kHeadDim)
-                  : make_float2(-INFINITY, 0.f);
-        float m = ml.x;  // becomes the maximum up to and with this group
+    const float* part = from + int64_t{first} * kRow;
+    const int mine = threadIdx.x;
+    const float2 ml = mine < n ? *reinterpret_cast<const float2*>(part + mine * kRow + kHeadDim)
+                               : make_float2(-INFINITY, 0.f);
+    float v[kChunk / kWarpsHere];
 #pragma unroll
-        for (int o = 1; o < 32; o *= 2) {
-          const float other = __shfl_up_sync(~0u, m, o);
-          if (threadIdx.x >= o) m = fmaxf(m, other);
-        }
-        m = fmaxf(m, top);
-        float before = __shfl_up_sync(~0u, m, 1);
-        if (threadIdx.x == 0) before = top;
-        top = __shfl_sync(~0u, m, 31);
-        const Fold f = fold_factors(before, ml.x);
-        sum[i] = ml.y;
-        keep_old[i] = f.keep_old;
-        keep_new[i] = f.keep_new;
-      }
+    for (int i = 0; i < kChunk / kWarpsHere; ++i) {
+      const int group = i * kWarpsHere + warp;
+      v[i] = group < n ? part[group * kRow + dim] : 0.f;
     }
+    float m = ml.x;  // becomes the maximum up to and with this group
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+      const float other = __shfl_up_sync(~0u, m, o);
+      if (lane >= o) m = fmaxf(m, other);
+    }
+    __syncthreads();  // the chunk before has been read
+    if (lane == 31) warp_top[warp] = m;
+#pragma unroll
+    for (int i = 0; i < kChunk / kWarpsHere; ++i) value[i * kWarpsHere + warp][lane] = v[i];
     __syncthreads();
+    float base = top;  // maximum of all groups before this warp's
+#pragma unroll
+    for (int i = 0; i < kWarpsHere; ++i) {
+      if (i < warp) base = fmaxf(base, warp_top[i]);
+      top = fmaxf(top, warp_top[i]);
+    }
+    float before = __shfl_up_sync(~0u, m, 1);
+    before = lane == 0 ? base : fmaxf(before, base);
+    const Fold f = fold_factors(before, ml.x);
+    fold[mine] = make_float4(ml.y, f.keep_old, f.keep_new, 0.f);
+    __syncthreads();
+    if (warp != 0) continue;
 #pragma unroll 8
     for (int i = 0; i < n; ++i) {
-      const Fold f = {keep_old[i], keep_new[i]};
-      l = fold_value(f, l, sum[i]);
-      out = fold_value(f, out, part[int64_t{i} * (kHeadDim + 4) + dim]);
+      const float4 g = fold[i];
+      const Fold now = {g.y, g.z};
+      l = fold_value(now, l, g.x);
+      out = fold_value(now, out, value[i][lane]);
     }
   }
-  static_cast<__nv_bfloat16*>(p.c.y)[row * p.c.y_stride + head * kHeadDim + dim] =
-      __float2bfloat16_rn(__fdiv_rn(out, l));
+  if (warp == 0)
+    static_cast<__nv_bfloat16*>(p.c.y)[row * p.c.y_stride + head * kHeadDim + dim] =
+        __float2bfloat16_rn(__fdiv_rn(out, l));
 }
 
 template <int kHeadDim>
@@ -450,15 +497,15 @@ void run(cudaStream_t stream, const Params& p, int tiles, bool dependent) {
   const int packed = p.c.max_window_rows * p.heads_per_kv, rows = tiles * 16;
   const dim3 grid((packed + rows - 1) / rows, s.num_kv_heads,
                   p.c.num_windows * (p.split ? p.c.max_groups : 1));
-  if (tiles == 1)
-    launch(attention_kernel<kHeadDim, 1>, grid, dim3(kThreads), shared_bytes(1, kHeadDim), stream,
-           dependent, p);
-  else
-    launch(attention_kernel<kHeadDim, 2>, grid, dim3(kThreads), shared_bytes(2, kHeadDim), stream,
-           dependent, p);
+  // One tile looks at softcap as it runs: compiled without that branch, loads of V move behind the
+  // scores and a short context takes 1 us longer (measured).
+  const auto kernel = tiles == 1      ? attention_kernel<kHeadDim, 1, true>
+                      : s.softcap > 0 ? attention_kernel<kHeadDim, 2, true>
+                                      : attention_kernel<kHeadDim, 2, false>;
+  launch(kernel, grid, dim3(kThreads), shared_bytes(tiles, kHeadDim), stream, dependent, p);
   if (p.split)
-    launch(combine_kernel<kHeadDim>, dim3(p.c.num_rows * s.num_heads), dim3(kHeadDim), 0, stream,
-           dependent, p);
+    launch(combine_kernel<kHeadDim>, dim3(p.c.num_rows * s.num_heads, kHeadDim / kCombineDims),
+           dim3(kCombineThreads), 0, stream, dependent, p);
 }
 
 }  // namespace
@@ -492,6 +539,10 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
   const int packed = call.max_window_rows * p.heads_per_kv;
   const int tiles = schedule.row_tiles ? schedule.row_tiles : packed <= 16 ? 1 : 2;
   p.store_inside = packed <= 16 * tiles;
+  p.values_later = p.split && schedule.prefetch != 1;
+  INVAR_CHECK(
+      call.rotation == nullptr || (call.input_type == OutputType::kF32 && call.num_freqs % 8 == 0),
+      "rotation of %d frequencies", call.num_freqs);
   if (!p.store_inside) {
     const int64_t chunks = int64_t{call.num_rows} * s.num_kv_heads * s.head_dim / 8;
     launch(store_kv_kernel, dim3(static_cast<unsigned>((chunks + 255) / 256)), dim3(256), 0, stream,

@@ -54,6 +54,10 @@ struct AttentionCall {
   int64_t k_stride = 0;
   const void* v = nullptr;
   int64_t v_stride = 0;
+  // Where not null, q and k are fp32 and are rotated as they are read, as rope() would have done:
+  // cosine and sine of [num_rows, num_freqs], made by rope_table(). num_freqs a multiple of 8.
+  const float2* rotation = nullptr;
+  int num_freqs = 0;
   void* y = nullptr;  // bf16
   int64_t y_stride = 0;
   const DeviceWindow* windows = nullptr;  // on the device
@@ -72,6 +76,7 @@ struct AttentionSchedule {  // time only
   enum class Path : uint8_t { kChoose, kSplit, kLoop };
   Path path = Path::kChoose;
   int row_tiles = 0;  // 16-row tiles of a CTA: 1 or 2
+  int prefetch = 0;   // of a page into L2 by the split kernel: K and V at once (1), V after K (2)
   bool dependent = false;
 };
 

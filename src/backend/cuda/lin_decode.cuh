@@ -13,6 +13,7 @@
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/linear_kernels.h"
+#include "backend/cuda/norm.cuh"
 
 namespace invar::cuda {
 
@@ -22,6 +23,9 @@ struct DecodeParams {
   int num_strips, num_blocks, num_slices, num_rows, num_tokens, num_stages;
   bool gated;
   Epilogue epilogue;
+  const float* norm_weight;  // or null; see LinearArgs
+  float norm_eps;
+  bool trigger_late;
 };
 
 __device__ __forceinline__ float4 add4(float4 a, float4 b) {
@@ -38,8 +42,51 @@ __device__ __forceinline__ float4 tree_sum(int n, Load&& load) {
   return v;
 }
 
+// x as bf16 in shared memory from an fp32 row: rms_norm by the first `count` threads of the CTA
+// (whole warps). `raw` keeps the row, `warps` the sums.
+__device__ __forceinline__ void normalize_row(const float* x, const float* weight, float eps,
+                                              int num_cols, int count, uint8_t* to, float4* raw,
+                                              float* warps) {
+  const int vectors = num_cols / 4;
+  float4 w[kNormVectors];  // asked for ahead of the wait
+#pragma unroll
+  for (int i = 0; i < kNormVectors; ++i) {
+    const int at = threadIdx.x + i * count;
+    if (at < vectors) w[i] = reinterpret_cast<const float4*>(weight)[at];
+  }
+  wait_for_producer();
+  for (int t = threadIdx.x; t < kNormThreads; t += count) {
+    float4 v[kNormVectors];
+#pragma unroll
+    for (int i = 0; i < kNormVectors; ++i) {
+      const int at = t + i * kNormThreads;
+      v[i] =
+          at < vectors ? __ldcg(reinterpret_cast<const float4*>(x) + at) : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kNormVectors; ++i)
+      if (t + i * kNormThreads < vectors) raw[t + i * kNormThreads] = v[i];
+    const float sum = lanes_sum(thread_squares(v));
+    if ((t & 31) == 0) warps[t >> 5] = sum;
+  }
+  named_barrier(0, count);
+  const float scale = inverse_root(warps_sum(warps), num_cols, eps);
+  auto store = [&](int at, float4 weights) {
+    const float4 n = normalized(raw[at], scale, weights);
+    reinterpret_cast<uint2*>(to)[at] = make_uint2(bf16_pair(n.x, n.y), bf16_pair(n.z, n.w));
+  };
+#pragma unroll
+  for (int i = 0; i < kNormVectors; ++i) {
+    const int at = threadIdx.x + i * count;
+    if (at < vectors) store(at, w[i]);
+  }
+  for (int at = threadIdx.x + kNormVectors * count; at < vectors; at += count)
+    store(at, reinterpret_cast<const float4*>(weight)[at]);
+  named_barrier(0, count);
+}
+
 // kSlots: places for tokens, 1, 8, 16 or 32. kStageBlocks: blocks of a ring stage.
-template <PackedKind kKind, int kSlots, int kStageBlocks, int kMaxThreads>
+template <PackedKind kKind, int kSlots, int kStageBlocks, int kMaxThreads, bool norm>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     lin_decode(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ DecodeParams p) {
   constexpr int kBytes = block_bytes(kKind), kWeightStage = kStageBlocks * kBytes;
@@ -59,8 +106,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const int steps = (longest + kStageBlocks - 1) / kStageBlocks;
   const int stride = gridDim.x * groups, first = blockIdx.x * groups;
 
+  // With a norm the ring of x is the whole row: as bf16, then as it came, then 16 sums.
   uint8_t* x_ring = shared;
-  uint8_t* w_ring = x_ring + static_cast<size_t>(stages) * x_stage;
+  uint8_t* w_ring = x_ring + (norm ? static_cast<size_t>(norm_row_bytes(p.num_blocks))
+                                   : static_cast<size_t>(stages) * x_stage);
   float4* partial =
       reinterpret_cast<float4*>(w_ring + static_cast<size_t>(stages) * num_warps * kWeightStage);
   uint64_t* barriers =
@@ -105,6 +154,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
   __syncthreads();
 
+  if (warp == num_warps && norm) return;
   if (warp == num_warps) {  // ---- x
     wait_for_producer();
     let_next_kernel_start();
@@ -138,7 +188,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
 
   // ---- arithmetic
-  let_next_kernel_start();
+  if (!p.trigger_late) let_next_kernel_start();
+  if (norm)
+    normalize_row(reinterpret_cast<const float*>(p.x), p.norm_weight, p.norm_eps,
+                  p.num_blocks * kBlockCols, num_warps * 32, x_ring,
+                  reinterpret_cast<float4*>(x_ring + p.num_blocks * 128),
+                  reinterpret_cast<float*>(x_ring + p.num_blocks * 384));
+  if (norm && p.trigger_late) let_next_kernel_start();
   // Where this lane's row of eight tokens begins in a block of x, and its first 16-byte chunk under
   // the swizzle (pieces are multiples of 1024 bytes). One token: every row of the tile is that one.
   const uint32_t chunk = kSlots == 1 ? lane >> 3 : (lane >> 3) ^ (lane & 7);
@@ -162,9 +218,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     for (int step = 0; step < steps; ++step) {
       const int n = live ? max(0, min(kStageBlocks, span - step * kStageBlocks)) : 0;
       barrier_wait(w_full + 8 * slot, parity);
-      barrier_wait(x_full + 8 * slot, parity);
+      if (!norm) barrier_wait(x_full + 8 * slot, parity);
       const uint8_t* weights = w_ring + (static_cast<size_t>(warp) * stages + slot) * kWeightStage;
-      const uint32_t x_row = x_lane + slot * x_stage;
+      const uint32_t x_row = norm ? shared_address(x_ring) + (begin + step * kStageBlocks) * 128
+                                  : x_lane + slot * x_stage;
       auto read = [&](Operands& o, int u) {
         o.w = Code::load(weights + u * kBytes, lane);
 #pragma unroll
@@ -204,7 +261,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       }
       __syncwarp();
       if (lane == 0) {
-        barrier_arrive(x_empty + 8 * slot);
+        if (!norm) barrier_arrive(x_empty + 8 * slot);
         request(slot);
       }
       if (++slot == stages) {

@@ -64,7 +64,8 @@ CUtensorMap map_of_x(const LinearArgs& args, int tokens, int blocks) {
 }
 
 // One way to cut the work; stage_blocks and the number of warps are given.
-DecodePlan plan_with(const PackedMatrix& w, int slots, int stage_blocks, int warps, int ctas) {
+DecodePlan plan_with(const PackedMatrix& w, int slots, int stage_blocks, int warps, int ctas,
+                     bool norm) {
   DecodePlan plan;
   plan.slots = slots;
   plan.stage_blocks = stage_blocks;
@@ -76,10 +77,12 @@ DecodePlan plan_with(const PackedMatrix& w, int slots, int stage_blocks, int war
   const int groups = (w.num_strips + ctas * visits - 1) / (ctas * visits);
   plan.num_warps = groups * w.num_slices;
   plan.grid = std::min(ctas, (w.num_strips + groups - 1) / groups);
-  const size_t stage = static_cast<size_t>(stage_blocks) *
-                           (plan.num_warps * block_bytes(w.kind) + w.num_slices * slots * 128) +
-                       8u * (2 + plan.num_warps);
-  const size_t fixed = 1024 + (w.num_slices > 1 ? 2u * plan.num_warps * tiles * 512 : 0);
+  const size_t stage =
+      static_cast<size_t>(stage_blocks) *
+          (plan.num_warps * block_bytes(w.kind) + (norm ? 0 : w.num_slices * slots * 128)) +
+      8u * (2 + plan.num_warps);
+  const size_t fixed = 1024 + (norm ? norm_row_bytes(w.num_blocks) : 0) +
+                       (w.num_slices > 1 ? 2u * plan.num_warps * tiles * 512 : 0);
   const int longest = (w.num_blocks + w.num_slices - 1) / w.num_slices;
   const int steps = (longest + stage_blocks - 1) / stage_blocks;
   plan.num_stages = std::min(
@@ -100,7 +103,7 @@ DecodePlan plan_decode(const LinearArgs& args, const LinearSchedule& schedule) {
   auto plan_for = [&](int stage_blocks) {
     int warps = decode_warps(w.kind, slots, stage_blocks);
     if (schedule.max_warps > 0) warps = std::min(warps, schedule.max_warps);
-    return plan_with(w, slots, stage_blocks, warps, ctas);
+    return plan_with(w, slots, stage_blocks, warps, ctas, args.norm_weight != nullptr);
   };
   const int larger = slots <= 8 ? 2 * few : few, smaller = slots <= 8 ? few : few / 2;
   DecodePlan plan = plan_for(slots == 32 ? smaller : larger);
@@ -160,10 +163,10 @@ void with_kernels(PackedKind kind, F&& f) {
 
 void run_decode(cudaStream_t stream, const LinearArgs& args, const LinearSchedule& schedule) {
   const DecodePlan plan = plan_decode(args, schedule);
-  const CUtensorMap map = map_of_x(args, plan.slots, plan.stage_blocks);
-  with_kernels(args.w.kind, [&](auto kernels) {
-    decltype(kernels)::decode(stream, map, args, plan, schedule.dependent);
-  });
+  const CUtensorMap map =
+      plan.slots == 1 ? CUtensorMap{} : map_of_x(args, plan.slots, plan.stage_blocks);
+  with_kernels(args.w.kind,
+               [&](auto kernels) { decltype(kernels)::decode(stream, map, args, plan, schedule); });
 }
 
 void run_prefill(cudaStream_t stream, const LinearArgs& args, const LinearSchedule& schedule) {
@@ -180,6 +183,10 @@ void linear(cudaStream_t stream, const LinearArgs& args, const LinearSchedule& s
   if (args.num_tokens == 0) return;
   INVAR_CHECK(args.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.x) % 16 == 0,
               "rows of x are not aligned to 16 bytes");
+  INVAR_CHECK(args.norm_weight == nullptr ||
+                  (args.num_tokens == 1 && schedule.path != LinearSchedule::Path::kPrefill &&
+                   args.w.num_cols <= 8192),
+              "a norm of %d tokens of %d columns", args.num_tokens, args.w.num_cols);
   using Path = LinearSchedule::Path;
   // A prefill tile of 128 rows leaves most of the chip idle where strips are few: twice lin_decode
   // is faster up to 64 tokens there (measured).

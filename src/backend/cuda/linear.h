@@ -19,18 +19,23 @@ struct LinearArgs {
   int64_t x_stride = 0;     // in elements, a multiple of 8
   int num_tokens = 0;
   Epilogue epilogue;
+  // Where not null: one token, x is fp32 and rms_norm(x, norm_weight, norm_eps) is what meets W,
+  // bits equal to rms_norm() before. A multiple of 4 columns, at most 8192.
+  const float* norm_weight = nullptr;
+  float norm_eps = 0;
 };
 
 // Knobs that change time and no bit; zero means "choose".
 struct LinearSchedule {
   enum class Path : uint8_t { kChoose, kDecode, kPrefill };
   Path path = Path::kChoose;
-  int max_warps = 0;       // decode: compute warps of a CTA at most
-  int num_stages = 0;      // ring depth at most
-  int stage_blocks = 0;    // decode: blocks of a ring stage, few (1) or many (2)
-  int max_ctas = 0;        // grid at most
-  int prefill_tokens = 0;  // tokens of a tile: 64 or 128
-  bool dependent = false;  // programmatic dependent launch
+  int max_warps = 0;          // decode: compute warps of a CTA at most
+  int num_stages = 0;         // ring depth at most
+  int stage_blocks = 0;       // decode: blocks of a ring stage, few (1) or many (2)
+  int max_ctas = 0;           // grid at most
+  int prefill_tokens = 0;     // tokens of a tile: 64 or 128
+  bool dependent = false;     // programmatic dependent launch
+  bool trigger_late = false;  // decode: the next kernel may start once this one's input is there
 };
 
 inline constexpr int kMaxDecodeTokens = 32;

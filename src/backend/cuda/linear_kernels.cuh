@@ -65,36 +65,50 @@ __global__ void embed_kernel(PackedMatrix table, const int32_t* ids, int num_tok
 
 template <PackedKind kKind, int kSlots, int kStageBlocks>
 void launch_decode(cudaStream_t stream, const CUtensorMap& map, const LinearArgs& args,
-                   const DecodePlan& plan, bool dependent) {
+                   const DecodePlan& plan, const LinearSchedule& schedule) {
   const PackedMatrix& w = args.w;
-  const DecodeParams p = {w.data,          static_cast<const uint8_t*>(args.x),
-                          w.num_strips,    w.num_blocks,
-                          w.num_slices,    w.num_rows,
-                          args.num_tokens, plan.num_stages,
-                          w.gated,         args.epilogue};
+  const DecodeParams p = {w.data,
+                          static_cast<const uint8_t*>(args.x),
+                          w.num_strips,
+                          w.num_blocks,
+                          w.num_slices,
+                          w.num_rows,
+                          args.num_tokens,
+                          plan.num_stages,
+                          w.gated,
+                          args.epilogue,
+                          args.norm_weight,
+                          args.norm_eps,
+                          schedule.trigger_late};
   constexpr int kThreads = (decode_warps(kKind, kSlots, kStageBlocks) + 1) * 32;
-  launch(lin_decode<kKind, kSlots, kStageBlocks, kThreads>, dim3(plan.grid),
-         dim3((plan.num_warps + 1) * 32), plan.shared_bytes, stream, dependent, map, p);
+  const dim3 grid(plan.grid), block((plan.num_warps + 1) * 32);
+  if constexpr (kSlots == 1)
+    if (args.norm_weight != nullptr)
+      return launch(lin_decode<kKind, kSlots, kStageBlocks, kThreads, true>, grid, block,
+                    plan.shared_bytes, stream, schedule.dependent, map, p);
+  launch(lin_decode<kKind, kSlots, kStageBlocks, kThreads, false>, grid, block, plan.shared_bytes,
+         stream, schedule.dependent, map, p);
 }
 
 template <PackedKind kKind>
 void LinearKernels<kKind>::decode(cudaStream_t stream, const CUtensorMap& map,
-                                  const LinearArgs& args, const DecodePlan& plan, bool dependent) {
+                                  const LinearArgs& args, const DecodePlan& plan,
+                                  const LinearSchedule& schedule) {
   constexpr int kFew = few_stage_blocks(kKind), kMany = 2 * kFew;
   if (plan.slots == 1 && plan.stage_blocks == kFew)
-    launch_decode<kKind, 1, kFew>(stream, map, args, plan, dependent);
+    launch_decode<kKind, 1, kFew>(stream, map, args, plan, schedule);
   else if (plan.slots == 1)
-    launch_decode<kKind, 1, kMany>(stream, map, args, plan, dependent);
+    launch_decode<kKind, 1, kMany>(stream, map, args, plan, schedule);
   else if (plan.slots == 8 && plan.stage_blocks == kFew)
-    launch_decode<kKind, 8, kFew>(stream, map, args, plan, dependent);
+    launch_decode<kKind, 8, kFew>(stream, map, args, plan, schedule);
   else if (plan.slots == 8)
-    launch_decode<kKind, 8, kMany>(stream, map, args, plan, dependent);
+    launch_decode<kKind, 8, kMany>(stream, map, args, plan, schedule);
   else if (plan.slots == 16 && plan.stage_blocks == kFew)
-    launch_decode<kKind, 16, kFew>(stream, map, args, plan, dependent);
+    launch_decode<kKind, 16, kFew>(stream, map, args, plan, schedule);
   else if (plan.slots == 16)
-    launch_decode<kKind, 16, kFew / 2>(stream, map, args, plan, dependent);
+    launch_decode<kKind, 16, kFew / 2>(stream, map, args, plan, schedule);
   else
-    launch_decode<kKind, 32, kFew / 2>(stream, map, args, plan, dependent);
+    launch_decode<kKind, 32, kFew / 2>(stream, map, args, plan, schedule);
 }
 
 template <PackedKind kKind>

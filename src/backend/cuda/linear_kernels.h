@@ -29,7 +29,7 @@ struct PrefillPlan {
 template <PackedKind kKind>
 struct LinearKernels {
   static void decode(cudaStream_t, const CUtensorMap&, const LinearArgs&, const DecodePlan&,
-                     bool dependent);
+                     const LinearSchedule&);
   static void prefill(cudaStream_t, const CUtensorMap&, const LinearArgs&, const PrefillPlan&,
                       bool dependent);
   static void unpack(cudaStream_t, const PackedMatrix&, void* out);
@@ -45,6 +45,11 @@ INVAR_HD constexpr int few_stage_blocks(PackedKind kind) {
 // Compute warps of a decode CTA at most: what registers allow. Larger stages read a block ahead.
 INVAR_HD constexpr int decode_warps(PackedKind kind, int slots, int stage_blocks) {
   return slots <= 8 ? (stage_blocks <= few_stage_blocks(kind) ? 24 : 20) : slots == 16 ? 16 : 12;
+}
+
+// Shared memory of a row that lin_decode normalizes, a multiple of 1024.
+INVAR_HD constexpr int norm_row_bytes(int num_blocks) {
+  return (num_blocks * 384 + 64 + 1023) / 1024 * 1024;
 }
 
 INVAR_HD constexpr int prefill_weight_bytes(PackedKind kind) {  // of a stage, padded for alignment

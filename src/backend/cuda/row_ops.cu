@@ -1,29 +1,19 @@
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/norm.cuh"
 #include "backend/cuda/row_ops.h"
 #include "base/check.h"
 
 namespace invar::cuda {
 namespace {
 
-constexpr int kNormThreads = 512, kNormVectors = 4;
-
 // Sum over a block: lanes by xor, then warps in order. Every thread gets it.
 __device__ __forceinline__ float block_sum(float v) {
-  __shared__ float warps[kNormThreads / 32];
-#pragma unroll
-  for (int o = 16; o > 0; o >>= 1) v = __fadd_rn(v, __shfl_xor_sync(~0u, v, o));
+  __shared__ float warps[kNormWarps];
+  v = lanes_sum(v);
   if ((threadIdx.x & 31) == 0) warps[threadIdx.x >> 5] = v;
   __syncthreads();
-  float sum = warps[0];
-#pragma unroll
-  for (int i = 1; i < kNormThreads / 32; ++i) sum = __fadd_rn(sum, warps[i]);
-  return sum;
-}
-
-__device__ __forceinline__ float inverse_root(float sum, int num_cols, float eps) {
-  const float mean = __fdiv_rn(sum, static_cast<float>(num_cols));
-  return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(mean, eps)));
+  return warps_sum(warps);
 }
 
 // One block per token. Widths that are a multiple of 4 up to 8192: a thread keeps columns
@@ -33,7 +23,7 @@ __device__ __forceinline__ float inverse_root(float sum, int num_cols, float eps
 template <typename Store>
 __device__ __forceinline__ void normalize(const float* x, const float* weight, float eps,
                                           int num_cols, Store&& store) {
-  if (num_cols % 4 == 0 && num_cols <= 4 * kNormThreads * kNormVectors) {
+  if (num_cols % 4 == 0 && num_cols <= kNormMaxCols) {
     float4 w[kNormVectors], v[kNormVectors];
     const int count = num_cols / 4;
 #pragma unroll
@@ -48,21 +38,11 @@ __device__ __forceinline__ void normalize(const float* x, const float* weight, f
       const int at = threadIdx.x + i * kNormThreads;
       v[i] = at < count ? reinterpret_cast<const float4*>(x)[at] : make_float4(0, 0, 0, 0);
     }
-    float sum = 0.f;
-#pragma unroll
-    for (int i = 0; i < kNormVectors; ++i)
-      sum = __fmaf_rn(
-          v[i].w, v[i].w,
-          __fmaf_rn(v[i].z, v[i].z, __fmaf_rn(v[i].y, v[i].y, __fmaf_rn(v[i].x, v[i].x, sum))));
-    const float scale = inverse_root(block_sum(sum), num_cols, eps);
+    const float scale = inverse_root(block_sum(thread_squares(v)), num_cols, eps);
 #pragma unroll
     for (int i = 0; i < kNormVectors; ++i) {
       const int at = threadIdx.x + i * kNormThreads;
-      if (at < count)
-        store(4 * at, make_float4(__fmul_rn(__fmul_rn(v[i].x, scale), w[i].x),
-                                  __fmul_rn(__fmul_rn(v[i].y, scale), w[i].y),
-                                  __fmul_rn(__fmul_rn(v[i].z, scale), w[i].z),
-                                  __fmul_rn(__fmul_rn(v[i].w, scale), w[i].w)));
+      if (at < count) store(4 * at, normalized(v[i], scale, w[i]));
     }
     return;
   }
@@ -134,6 +114,23 @@ __global__ void __launch_bounds__(128)
     assign(x[i], __fmul_rn(__fmul_rn(value_of(x[i]), scale), weight[i]));
 }
 
+__device__ __forceinline__ float2 rotation_of(double position, double inv_freq, float magnitude) {
+  double sine, cosine;
+  sincos(position * inv_freq, &sine, &cosine);
+  return make_float2(__fmul_rn(__double2float_rn(cosine), magnitude),
+                     __fmul_rn(__double2float_rn(sine), magnitude));
+}
+
+__global__ void __launch_bounds__(128)
+    rope_table_kernel(const int32_t* positions, const double* inv_freq, int num_freqs,
+                      float magnitude, float2* table) {
+  wait_for_producer();
+  let_next_kernel_start();
+  for (int i = threadIdx.x; i < num_freqs; i += 128)
+    table[int64_t{blockIdx.x} * num_freqs + i] =
+        rotation_of(positions[blockIdx.x], inv_freq[i], magnitude);
+}
+
 // One block per token and kRopeHeads heads: sines into shared memory, then a thread per pair.
 constexpr int kRopeHeads = 4, kRopeThreads = 256;
 template <typename T>
@@ -142,12 +139,8 @@ __global__ void __launch_bounds__(kRopeThreads)
                 int num_freqs, float magnitude, int num_heads, int head_dim) {
   extern __shared__ float2 rotation[];  // cos, sin
   const double position = positions[blockIdx.x];
-  for (int i = threadIdx.x; i < num_freqs; i += kRopeThreads) {
-    double sine, cosine;
-    sincos(position * inv_freq[i], &sine, &cosine);
-    rotation[i] = make_float2(__fmul_rn(__double2float_rn(cosine), magnitude),
-                              __fmul_rn(__double2float_rn(sine), magnitude));
-  }
+  for (int i = threadIdx.x; i < num_freqs; i += kRopeThreads)
+    rotation[i] = rotation_of(position, inv_freq[i], magnitude);
   wait_for_producer();
   let_next_kernel_start();
   __syncthreads();
@@ -227,6 +220,13 @@ void rope(cudaStream_t stream, OutputType type, void* x, int64_t x_stride, const
     launch(rope_kernel<__nv_bfloat16>, grid, block, shared_bytes, stream, dependent,
            static_cast<__nv_bfloat16*>(x), x_stride, positions, inv_freq, num_freqs, magnitude,
            num_heads, head_dim);
+}
+
+void rope_table(cudaStream_t stream, const int32_t* positions, const double* inv_freq,
+                int num_freqs, float magnitude, int num_tokens, float2* table, bool dependent) {
+  if (num_tokens == 0) return;
+  launch(rope_table_kernel, dim3(num_tokens), dim3(128), 0, stream, dependent, positions, inv_freq,
+         num_freqs, magnitude, table);
 }
 
 void gather_rows(cudaStream_t stream, const void* x, int64_t x_stride_bytes, const int32_t* rows,

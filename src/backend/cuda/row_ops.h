@@ -31,6 +31,12 @@ void rope(cudaStream_t stream, OutputType type, void* x, int64_t x_stride, const
           const double* inv_freq, int num_freqs, float magnitude, int num_tokens, int num_heads,
           int head_dim, bool dependent = false);
 
+// Cosine and sine, times magnitude, of every (token, frequency): [num_tokens, num_freqs]. What
+// rope() computes for itself; made once a step for attention(), which then rotates as it reads.
+void rope_table(cudaStream_t stream, const int32_t* positions, const double* inv_freq,
+                int num_freqs, float magnitude, int num_tokens, float2* table,
+                bool dependent = false);
+
 // y[i] = x[rows[i]], row_bytes a multiple of 16.
 void gather_rows(cudaStream_t stream, const void* x, int64_t x_stride_bytes, const int32_t* rows,
                  int num_rows, int64_t row_bytes, void* y, int64_t y_stride_bytes);
