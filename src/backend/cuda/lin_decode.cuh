@@ -86,7 +86,7 @@ __device__ __forceinline__ void normalize_row(const float* x, const float* weigh
 }
 
 // kSlots: places for tokens, 1, 8, 16 or 32. kStageBlocks: blocks of a ring stage.
-template <PackedKind kKind, int kSlots, int kStageBlocks, int kMaxThreads, bool norm>
+template <PackedKind kKind, int kSlots, int kStageBlocks, int kMaxThreads, bool kNorm>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     lin_decode(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ DecodeParams p) {
   constexpr int kBytes = block_bytes(kKind), kWeightStage = kStageBlocks * kBytes;
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
   // With a norm the ring of x is the whole row: as bf16, then as it came, then 16 sums.
   uint8_t* x_ring = shared;
-  uint8_t* w_ring = x_ring + (norm ? static_cast<size_t>(norm_row_bytes(p.num_blocks))
-                                   : static_cast<size_t>(stages) * x_stage);
+  uint8_t* w_ring = x_ring + (kNorm ? static_cast<size_t>(norm_row_bytes(p.num_blocks))
+                                    : static_cast<size_t>(stages) * x_stage);
   float4* partial =
       reinterpret_cast<float4*>(w_ring + static_cast<size_t>(stages) * num_warps * kWeightStage);
   uint64_t* barriers =
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
   __syncthreads();
 
-  if (warp == num_warps && norm) return;
+  if (warp == num_warps && kNorm) return;
   if (warp == num_warps) {  // ---- x
     wait_for_producer();
     let_next_kernel_start();
@@ -189,12 +189,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
   // ---- arithmetic
   if (!p.trigger_late) let_next_kernel_start();
-  if (norm)
+  if (kNorm)
     normalize_row(reinterpret_cast<const float*>(p.x), p.norm_weight, p.norm_eps,
                   p.num_blocks * kBlockCols, num_warps * 32, x_ring,
                   reinterpret_cast<float4*>(x_ring + p.num_blocks * 128),
                   reinterpret_cast<float*>(x_ring + p.num_blocks * 384));
-  if (norm && p.trigger_late) let_next_kernel_start();
+  if (kNorm && p.trigger_late) let_next_kernel_start();
   // Where this lane's row of eight tokens begins in a block of x, and its first 16-byte chunk under
   // the swizzle (pieces are multiples of 1024 bytes). One token: every row of the tile is that one.
   const uint32_t chunk = kSlots == 1 ? lane >> 3 : (lane >> 3) ^ (lane & 7);
@@ -218,10 +218,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     for (int step = 0; step < steps; ++step) {
       const int n = live ? max(0, min(kStageBlocks, span - step * kStageBlocks)) : 0;
       barrier_wait(w_full + 8 * slot, parity);
-      if (!norm) barrier_wait(x_full + 8 * slot, parity);
+      if (!kNorm) barrier_wait(x_full + 8 * slot, parity);
       const uint8_t* weights = w_ring + (static_cast<size_t>(warp) * stages + slot) * kWeightStage;
-      const uint32_t x_row = norm ? shared_address(x_ring) + (begin + step * kStageBlocks) * 128
-                                  : x_lane + slot * x_stage;
+      const uint32_t x_row = kNorm ? shared_address(x_ring) + (begin + step * kStageBlocks) * 128
+                                   : x_lane + slot * x_stage;
       auto read = [&](Operands& o, int u) {
         o.w = Code::load(weights + u * kBytes, lane);
 #pragma unroll
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       }
       __syncwarp();
       if (lane == 0) {
-        if (!norm) barrier_arrive(x_empty + 8 * slot);
+        if (!kNorm) barrier_arrive(x_empty + 8 * slot);
         request(slot);
       }
       if (++slot == stages) {
