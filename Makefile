@@ -7,13 +7,15 @@ BUILD  := build/release
 PYTHON := .venv/bin/python
 MODEL  := smollm2-135m-instruct-q4_1.gguf
 PREFIX ?= /usr/local
+# The demo leaves the AVX-512 kernels out where the CPU could not run them.
+HAS_AVX512 := $(shell grep -qw avx512_vnni /proc/cpuinfo && echo ON || echo OFF)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 demo:  ## build the invar command, fetch SmolLM2-135M-Instruct, answer a prompt
 	tools/setup.sh demo
-	cmake --preset demo
+	cmake --preset demo -DINVAR_AVX512=$(HAS_AVX512)
 	cmake --build --preset demo --target invar_app
 	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && \
 	build/demo/invar run "$$model" --prompt "Why is the sky blue?" --max-tokens 96 \
@@ -45,9 +47,9 @@ gpu-test: cuda  ## the CUDA tests, on a machine with a GPU
 
 bench:  ## prefill and decode speed of the default model
 	tools/setup.sh demo
-	cmake --preset demo
-	cmake --build --preset demo --target invar_app
-	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && build/demo/invar bench "$$model"
+	cmake --preset install
+	cmake --build --preset install --target invar_app
+	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && build/install/invar bench "$$model"
 
 format:  ## apply clang-format to every source file
 	tools/setup.sh lint
@@ -62,9 +64,9 @@ lint:  ## formatting, include layers, shell and Python scripts
 
 install:  ## install the command, the library and the CMake package to PREFIX
 	tools/setup.sh demo
-	cmake --preset demo
-	cmake --build --preset demo
-	cmake --install build/demo --prefix $(PREFIX)
+	cmake --preset install
+	cmake --build --preset install
+	cmake --install build/install --prefix $(PREFIX)
 
 clean:  ## remove build/
 	rm -rf build

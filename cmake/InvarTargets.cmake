@@ -22,7 +22,8 @@ target_compile_options(invar_flags INTERFACE -ffp-contract=off -Wall -Wextra -Ws
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 reports overlaps of std::string (GCC bug 105651) and unset members of std::variant that
   # cannot happen.
-  target_compile_options(invar_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
+  target_compile_options(invar_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized
+                         $<$<NOT:$<CONFIG:Debug>>:-Wno-array-bounds>)
 endif()
 if(INVAR_WERROR)
   target_compile_options(invar_flags INTERFACE -Werror)
@@ -47,19 +48,30 @@ function(invar_layer name)
     set(ARG_DIR src/${name})
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_DIR}/*.cc)
+  if(NOT INVAR_AVX512)
+    list(FILTER sources EXCLUDE REGEX "_avx512\\.cc$")
+  endif()
   if(sources)
     add_library(invar_${name} STATIC ${sources})
     target_link_libraries(invar_${name} PUBLIC invar_flags ${ARG_DEPS})
+    if(NOT INVAR_AVX512)
+      target_compile_definitions(invar_${name} PRIVATE INVAR_NO_AVX512)
+    endif()
+    if(INVAR_PCH)
+      target_precompile_headers(invar_${name} PRIVATE <algorithm> <functional> <memory> <optional>
+                                <span> <string> <string_view> <unordered_map> <vector>)
+    endif()
   else()
     add_library(invar_${name} INTERFACE)
     target_link_libraries(invar_${name} INTERFACE invar_flags ${ARG_DEPS})
   endif()
   foreach(source IN LISTS sources)
     if(source MATCHES "_avx2\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-O3")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+        COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-O3")
     # GCC 12 takes the undefined operands of its own AVX-512 headers for mistakes (GCC bug 105593).
     elseif(source MATCHES "_avx512\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
         "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512;-O3;-Wno-uninitialized")
     endif()
   endforeach()

@@ -25,15 +25,16 @@ constexpr Entry kBackends[] = {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options) {
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
+                                              const BackendOptions& options) {
   std::string known;
   for (const Entry& entry : kBackends) {
     if (entry.name == name) return entry.make(options);
     known += known.empty() ? "" : ", ";
     known += entry.name;
   }
-  return invalid_argument("unknown backend '%.*s'; this build has: %s", static_cast<int>(name.size()),
-                          name.data(), known.c_str());
+  return invalid_argument("unknown backend '%.*s'; this build has: %s",
+                          static_cast<int>(name.size()), name.data(), known.c_str());
 }
 
 std::vector<std::string> backend_names() {

@@ -53,6 +53,9 @@ std::string missing_features(Isa isa) {
   need("f16c", leaf1.ecx & (1u << 29));
   need("ymm-state", (saved & 0x6) == 0x6);
   if (isa == Isa::kAvx2) return missing;
+#ifdef INVAR_NO_AVX512
+  return "avx512 (left out of this build)";
+#else
   need("avx512f", leaf7.ebx & (1u << 16));
   need("avx512dq", leaf7.ebx & (1u << 17));
   need("avx512bw", leaf7.ebx & (1u << 30));
@@ -60,6 +63,7 @@ std::string missing_features(Isa isa) {
   need("avx512_vnni", leaf7.ecx & (1u << 11));
   need("zmm-state", (saved & 0xe6) == 0xe6);
   return missing;
+#endif
 }
 
 #else
@@ -100,7 +104,7 @@ Result<IsaChoice> choose_isa(std::string_view name) {
       if (missing.empty()) {
         choice.isa = isa;
       } else if (lacking.empty()) {
-        lacking = "; no " + missing + " on this CPU";
+        lacking = "; no " + missing;
       }
     }
     choice.why = "best of " + available_names() + lacking;
@@ -109,8 +113,9 @@ Result<IsaChoice> choose_isa(std::string_view name) {
   for (Isa isa : kAll) {
     if (name != isa_name(isa)) continue;
     if (const std::string missing = missing_features(isa); !missing.empty())
-      return unsupported("instruction set '%s' was asked for, but this CPU lacks %s; it has: %s",
-                         isa_name(isa), missing.c_str(), available_names().c_str());
+      return unsupported(
+          "instruction set '%s' was asked for, but there is no %s here; there is: %s",
+          isa_name(isa), missing.c_str(), available_names().c_str());
     return IsaChoice{isa, "asked for"};
   }
   return invalid_argument("unknown instruction set '%.*s'; known: portable avx2 avx512",

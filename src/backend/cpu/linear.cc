@@ -25,7 +25,11 @@ constexpr int64_t kBlockBytes = 256 << 10;
 const LinearKernels& kernels_of(Isa isa) {
   switch (isa) {
     case Isa::kAvx512:
+#ifdef INVAR_NO_AVX512
+      break;  // choose_isa() never gives it then
+#else
       return linear_kernels_avx512();
+#endif
     case Isa::kAvx2:
       return linear_kernels_avx2();
     case Isa::kPortable:

@@ -12,14 +12,18 @@ extern const SimdKernels kSimdKernels;
 namespace avx2 {
 extern const SimdKernels kSimdKernels;
 }
+#ifndef INVAR_NO_AVX512
 namespace avx512 {
 extern const SimdKernels kSimdKernels;
 }
 #endif
+#endif
 
 const SimdKernels& simd_kernels(Isa isa) {
 #if defined(__x86_64__)
+#ifndef INVAR_NO_AVX512
   if (isa == Isa::kAvx512) return avx512::kSimdKernels;
+#endif
   if (isa == Isa::kAvx2) return avx2::kSimdKernels;
 #endif
   INVAR_CHECK(isa == Isa::kPortable, "no kernels for '%s' in this build", isa_name(isa));
