@@ -27,7 +27,7 @@ test:  ## everything that passes without a GPU
 	cmake --preset release
 	cmake --build --preset release
 	cmake --preset fuzz
-	cmake --build --preset fuzz
+	cmake --build --preset fuzz --target fuzzers
 	ctest --test-dir $(BUILD) --output-on-failure -j 2
 
 fast-test:  ## the tests that end within a minute

@@ -114,7 +114,7 @@ Result<IsaChoice> choose_isa(std::string_view name) {
     if (name != isa_name(isa)) continue;
     if (const std::string missing = missing_features(isa); !missing.empty())
       return unsupported(
-          "instruction set '%s' was asked for, but there is no %s here; there is: %s",
+          "instruction set '%s' was asked for, but this CPU or build lacks %s; it has: %s",
           isa_name(isa), missing.c_str(), available_names().c_str());
     return IsaChoice{isa, "asked for"};
   }
