@@ -25,8 +25,7 @@ fi
 # The packages keep libraries in lib/, and nvcc links from lib64/; wheels may lose the execute bit.
 home="$(dirname "$(dirname "$nvcc")")"
 [ -e "$home/lib64" ] || ln -s lib "$home/lib64"
-if [ ! -e "$home/lib/libcudart.so" ] && ls "$home"/lib/libcudart.so.* >/dev/null 2>&1; then
-  ln -s "$(basename "$(ls "$home"/lib/libcudart.so.* | head -1)")" "$home/lib/libcudart.so"
-fi
+cudart="$(find "$home/lib" -name 'libcudart.so.*' -printf '%f\n' | sort | head -1)"
+[ -e "$home/lib/libcudart.so" ] || [ -z "$cudart" ] || ln -s "$cudart" "$home/lib/libcudart.so"
 find "$home/bin" "$home/nvvm/bin" -type f -exec chmod +x {} + 2>/dev/null || true
 echo "$nvcc"

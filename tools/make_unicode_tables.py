@@ -11,6 +11,7 @@ char::is_numeric) those of 17.0, and its NFC data ends at about 9.0. So categori
 applies is kept, by asking it.
 """
 import sys
+
 import unicodedata2 as ucd
 from tokenizers import normalizers
 

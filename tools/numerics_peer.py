@@ -53,8 +53,8 @@ def log_softmax(z):
     return z - np.log(np.exp(z).sum(-1, keepdims=True))
 
 
-peer = llama_cpp.Llama(arguments.model, n_ctx=arguments.window + 8, n_batch=arguments.window + 8, logits_all=True, verbose=False,
-                       n_threads=2, n_threads_batch=2)
+peer = llama_cpp.Llama(arguments.model, n_ctx=arguments.window + 8, n_batch=arguments.window + 8, logits_all=True,
+                       n_threads=2, n_threads_batch=2, verbose=False)
 divergence, same, loss, row = [], 0, 0.0, 0
 for window in windows:
     peer.reset()

@@ -225,8 +225,8 @@ class CompletionTest(CommandTest):
     def complete(self, *words):
         """What bash would offer after these words, the last of which is being typed."""
         script = (
-            f'source <("$INVAR" completion bash); COMP_WORDS=("$@"); COMP_WORDS[0]="$INVAR";'
-            f"COMP_CWORD=$(($# - 1)); _invar; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+            'source <("$INVAR" completion bash); COMP_WORDS=("$@"); COMP_WORDS[0]="$INVAR";'
+            "COMP_CWORD=$(($# - 1)); _invar; printf '%s\\n' \"${COMPREPLY[@]}\""
         )
         result = subprocess.run(
             ["bash", "-c", script, "bash", "invar", *words],
