@@ -1,9 +1,11 @@
 // default_num_threads(): what the scheduler will really give us.
+#include "base/threads_count.h"
+
 #include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -46,11 +48,11 @@ std::string read_sys(const std::string& path) {
 }
 
 // Siblings of one core share its arithmetic units: one thread a core is all they can use.
-int physical_cores(const std::vector<int>& cpus) {
+int physical_cores(std::span<const int> cpus, const std::string& root) {
   std::set<std::string> cores;
   for (int cpu : cpus) {
-    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-    const std::string siblings = read_sys(folder + "thread_siblings_list");
+    const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
+    const std::string siblings = read_sys(folder + "/topology/thread_siblings_list");
     cores.insert(siblings.empty() ? "cpu " + std::to_string(cpu) : siblings);
   }
   return static_cast<int>(cores.size());
@@ -75,26 +77,28 @@ double quota_at(const std::string& folder) {
 
 // The tightest quota on the way from our cgroup to the root. In a container the path of
 // /proc/self/cgroup may not exist below our mount; then the mount's root is our own group.
-double cgroup_quota() {
-  double quota = std::min({quota_at("/sys/fs/cgroup"), quota_at("/sys/fs/cgroup/cpu"),
-                           quota_at("/sys/fs/cgroup/cpu,cpuacct")});
-  const std::string groups = read_sys("/proc/self/cgroup");
+double cgroup_quota(const std::string& root) {
+  const std::string mounts = root + "/sys/fs/cgroup";
+  double quota = std::min({quota_at(mounts), quota_at(mounts + "/unified"),
+                           quota_at(mounts + "/cpu"), quota_at(mounts + "/cpu,cpuacct")});
+  const std::string groups = read_sys(root + "/proc/self/cgroup");
   for (size_t at = 0; at < groups.size();) {
     const size_t end = std::min(groups.find('\n', at), groups.size());
     const std::string line = groups.substr(at, end - at);
     at = end + 1;
-    // "hierarchy:controllers:path"
+    // "hierarchy:controllers:path"; version 2 has no controllers.
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string path = line.substr(second + 1);
-    std::string mount = "/sys/fs/cgroup";
-    if (!controllers.empty()) {
-      if (("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
-      mount += "/" + controllers;
-    }
-    while (path.size() > 1) {
-      quota = std::min(quota, quota_at(mount + path));
+    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos)
+      continue;
+    for (std::string path = line.substr(second + 1); path.size() > 1;) {
+      if (controllers.empty()) {
+        quota = std::min({quota, quota_at(mounts + path), quota_at(mounts + "/unified" + path)});
+      } else {
+        quota = std::min(
+            {quota, quota_at(mounts + "/" + controllers + path), quota_at(mounts + "/cpu" + path)});
+      }
       const size_t slash = path.rfind('/');
       path.resize(slash == std::string::npos ? 0 : slash);
     }
@@ -104,13 +108,20 @@ double cgroup_quota() {
 
 }  // namespace
 
+int count_threads(std::span<const int> cpus, const std::string& root) {
+  const int cores = physical_cores(cpus, root);
+  const double quota = cgroup_quota(root);
+  // Rounded down: 1.5 CPUs run one thread well, and stop two of them for half of the time.
+  return std::max(quota < cores ? static_cast<int>(quota) : cores, 1);
+}
+
 int default_num_threads() {
-  const std::vector<int> cpus = allowed_cpus();
-  int count =
-      cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : physical_cores(cpus);
-  const double quota = cgroup_quota();
-  if (quota < count) count = static_cast<int>(quota);  // rounded down: 1.5 CPUs run one thread well
-  return std::max(count, 1);
+  std::vector<int> cpus = allowed_cpus();
+  if (cpus.empty()) {  // the kernel does not say
+    cpus.resize(std::thread::hardware_concurrency());
+    std::iota(cpus.begin(), cpus.end(), 0);
+  }
+  return count_threads(cpus, "");
 }
 
 }  // namespace invar

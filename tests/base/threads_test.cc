@@ -1,16 +1,71 @@
-// ThreadPool: every unit once, on any number of threads; nothing when idle.
+// ThreadPool: every unit once, on any number of threads, whatever cores there are; nothing when
+// idle.
 #include "base/threads.h"
 
+#include <dirent.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <ctime>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
 namespace invar {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// CPU seconds of all threads of this process.
+double cpu_seconds() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Moves every thread of this process, as taskset and a shrinking cpuset do.
+void move_all_threads(const cpu_set_t& cpus) {
+  DIR* tasks = opendir("/proc/self/task");
+  ASSERT_NE(tasks, nullptr);
+  while (const dirent* entry = readdir(tasks))
+    if (const int thread = std::atoi(entry->d_name); thread > 0)
+      sched_setaffinity(thread, sizeof cpus, &cpus);
+  closedir(tasks);
+}
+
+// All threads on one of the allowed cores, for a scope.
+class OnOneCore {
+ public:
+  OnOneCore() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
+    move_all_threads(one);
+  }
+  ~OnOneCore() { move_all_threads(before_); }
+  OnOneCore(const OnOneCore&) = delete;
+  OnOneCore& operator=(const OnOneCore&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+// Work of about `num_loops` nanoseconds that no compiler leaves out.
+void work(int64_t num_loops) {
+  for (int64_t i = 0; i < num_loops; ++i) asm volatile("" : : "r"(i) : "memory");
+}
 
 TEST(ThreadPool, RunsEveryUnitExactlyOnce) {
   for (int num_threads = 1; num_threads <= 16; ++num_threads) {
@@ -89,26 +144,82 @@ TEST(ThreadPool, WorksAfterItsWorkersWentToSleep) {
 }
 
 TEST(ThreadPool, UsesNoCpuWhenIdle) {
+  for (int num_threads : {2, 4, 64}) {
+    ThreadPool pool(num_threads);
+    for (int i = 0; i < 50; ++i) pool.run(256, [](int64_t, int64_t, int) {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    EXPECT_LT(cpu_seconds() - before, 0.001) << num_threads << " threads";  // 0.25 % of a core
+  }
+}
+
+// More threads than any core count of a test machine: correct, and slow at most by the switching.
+TEST(ThreadPool, SixtyFourThreadsOnFewCores) {
+  ThreadPool pool(64);
+  const auto start = Clock::now();
+  for (int round = 0; round < 400; ++round) {
+    const int64_t num_units = 1 + round * 7 % 200;
+    std::vector<int> runs(static_cast<size_t>(num_units), 0);
+    pool.run(num_units, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) ++runs[static_cast<size_t>(i)];
+      work(1000);
+    });
+    ASSERT_EQ(std::count(runs.begin(), runs.end(), 1), num_units) << "round " << round;
+  }
+  // 0.03 s on two cores; a phase that waits for a sleeper's time slice takes 100 times as long.
+  EXPECT_LT(seconds_since(start), 20);
+}
+
+TEST(ThreadPool, CoresComeAndGoDuringAPhase) {
   ThreadPool pool(4);
-  pool.run(16, [](int64_t, int64_t, int) {});
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const auto cpu_seconds = [] {
-    timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  std::atomic<bool> stop{false};
+  std::thread mover([&] {
+    while (!stop) {
+      const OnOneCore one;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  const auto start = Clock::now();
+  int64_t phases = 0;
+  for (; seconds_since(start) < 0.5; ++phases) {
+    std::vector<int> runs(64, 0);
+    pool.run(64, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) ++runs[static_cast<size_t>(i)];
+      work(2000);
+    });
+    ASSERT_EQ(std::count(runs.begin(), runs.end(), 1), 64) << "phase " << phases;
+  }
+  stop = true;
+  mover.join();
+  EXPECT_GT(phases, 50);
+}
+
+// A core that somebody else takes: two threads share the one that is left, and must not stand in
+// each other's way by spinning. Both pools stand on the same core, in turn; the least time of many
+// counts, which foreign load does not touch.
+TEST(ThreadPool, TwoThreadsOnOneCoreAreHardlySlowerThanOne) {
+  ThreadPool single(1), pair(2);
+  const OnOneCore one;
+  constexpr int kPhases = 100, kRounds = 40;
+  const auto time = [&](ThreadPool& pool, int64_t loops) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kPhases; ++i)
+      pool.run(64, [&](int64_t begin, int64_t end, int) { work((end - begin) * loops); });
+    return seconds_since(start);
   };
-  const double before = cpu_seconds();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  EXPECT_LT(cpu_seconds() - before, 0.01);
+  for (int64_t loops : {200, 1000}) {  // phases as short as a small model's, and longer ones
+    double least_single = 1e9, least_pair = 1e9;
+    for (int round = 0; round < kRounds; ++round) {
+      least_single = std::min(least_single, time(single, loops));
+      least_pair = std::min(least_pair, time(pair, loops));
+    }
+    EXPECT_LT(least_pair / least_single, 1.5) << loops << " loops a unit";
+  }
 }
 
 TEST(ThreadPool, UnusedPoolsEnd) {
   for (int i = 0; i < 20; ++i) ThreadPool pool(3);
-}
-
-TEST(DefaultNumThreads, IsBetweenOneAndTheCpusThere) {
-  EXPECT_GE(default_num_threads(), 1);
-  EXPECT_LE(default_num_threads(), static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace
