@@ -25,6 +25,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(invar_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized
                          $<$<NOT:$<CONFIG:Debug>>:-Wno-array-bounds>)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # std::stable_sort of GCC 12's library calls what that library calls deprecated.
+  target_compile_options(invar_flags INTERFACE -Wno-deprecated-declarations)
+endif()
 if(INVAR_WERROR)
   target_compile_options(invar_flags INTERFACE -Werror)
 endif()
