@@ -7,15 +7,16 @@ BUILD  := build/release
 PYTHON := .venv/bin/python
 MODEL  := smollm2-135m-instruct-q4_1.gguf
 PREFIX ?= /usr/local
-# The demo leaves the AVX-512 kernels out where the CPU could not run them.
+# The demo leaves out the kernels of instruction sets that the CPU could not run.
 HAS_AVX512 := $(shell grep -qw avx512_vnni /proc/cpuinfo && echo ON || echo OFF)
+HAS_AVXVNNI := $(shell grep -qw avx_vnni /proc/cpuinfo && echo ON || echo OFF)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 demo:  ## build the invar command, fetch SmolLM2-135M-Instruct, answer a prompt
 	tools/setup.sh demo
-	cmake --preset demo -DINVAR_AVX512=$(HAS_AVX512)
+	cmake --preset demo -DINVAR_AVX512=$(HAS_AVX512) -DINVAR_AVXVNNI=$(HAS_AVXVNNI)
 	cmake --build --preset demo --target invar_app
 	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && \
 	build/demo/invar run "$$model" --prompt "Why is the sky blue?" --max-tokens 96 \

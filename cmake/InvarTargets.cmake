@@ -43,7 +43,7 @@ target_include_directories(invar_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 
 # invar_layer(name [DIR folder] DEPS targets...): static library invar_<name> of all sources in the
-# folder. A file that ends in _avx2.cc or _avx512.cc is compiled for that instruction set, and only
+# folder. A file that ends in _avx2.cc, _avxvnni.cc or _avx512.cc is compiled for that set, and only
 # such a file: what runs is chosen at run time.
 set(INVAR_LAYERS "" CACHE INTERNAL "")
 function(invar_layer name)
@@ -55,11 +55,17 @@ function(invar_layer name)
   if(NOT INVAR_AVX512)
     list(FILTER sources EXCLUDE REGEX "_avx512\\.cc$")
   endif()
+  if(NOT INVAR_AVXVNNI)
+    list(FILTER sources EXCLUDE REGEX "_avxvnni\\.cc$")
+  endif()
   if(sources)
     add_library(invar_${name} STATIC ${sources})
     target_link_libraries(invar_${name} PUBLIC invar_flags ${ARG_DEPS})
     if(NOT INVAR_AVX512)
       target_compile_definitions(invar_${name} PRIVATE INVAR_NO_AVX512)
+    endif()
+    if(NOT INVAR_AVXVNNI)
+      target_compile_definitions(invar_${name} PRIVATE INVAR_NO_AVXVNNI)
     endif()
     if(INVAR_PCH)
       target_precompile_headers(invar_${name} PRIVATE <algorithm> <functional> <memory> <optional>
@@ -73,6 +79,9 @@ function(invar_layer name)
     if(source MATCHES "_avx2\\.cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
         COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-O3")
+    elseif(source MATCHES "_avxvnni\\.cc$")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+        COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni;-O3")
     # GCC 12 takes the undefined operands of its own AVX-512 headers for mistakes (GCC bug 105593).
     elseif(source MATCHES "_avx512\\.cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS

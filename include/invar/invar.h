@@ -27,7 +27,7 @@ namespace invar {
 struct EngineOptions {
   std::string model = {};       // GGUF file, Hugging Face or MLX folder
   std::string backend = "cpu";  // "cpu" or "reference"
-  std::string cpu_isa = {};     // "", "portable", "avx2", "avx512"; "" takes the best there is
+  std::string cpu_isa = {};     // "portable", "avx2", "avxvnni", "avx512"; "": the best there is
   int activation_bits = 8;      // cpu: 8 (arithmetic cpu-1) or 12 (cpu-1-a12)
   int num_threads = 0;          // 0: physical cores that this process may use
   int64_t context = 0;          // positions a sequence may have; 0: the model's full window

@@ -105,7 +105,7 @@ enum class Activation { kSilu, kGeluTanh };
 
 struct BackendOptions {
   int num_threads = 0;      // 0: default_num_threads()
-  std::string isa;          // cpu: "", "portable", "avx2", "avx512"; "" takes the best there is
+  std::string isa;          // cpu: a name of cpu/isa.h, such as "avx2"; "" takes the best there is
   int activation_bits = 8;  // cpu: 8 (head 12), or 12 everywhere
 };
 

@@ -86,7 +86,7 @@ class FlagTest(CommandTest):
             ("--logit-bias", "5=200", ("-100", "100")),
             ("--stop", "x" * 257, ("256",)),
             ("--activations", "9", ("8", "12")),
-            ("--cpu-isa", "sse", ("portable", "avx2", "avx512")),
+            ("--cpu-isa", "sse", ("portable", "avx2", "avxvnni", "avx512")),
         ):
             with self.subTest(flag=flag, value=value):
                 begin = time.monotonic()

@@ -18,7 +18,7 @@ namespace invar::cpu {
 inline std::vector<Isa> testable_isas() {
   static bool said = false;
   std::vector<Isa> isas;
-  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : all_isas()) {
     if (isa_available(isa)) {
       isas.push_back(isa);
     } else if (!said) {

@@ -108,7 +108,7 @@ TEST_P(TinyFamilyTest, ThreadsAndInstructionSetDoNotMatter) {
     ASSERT_TRUE(m.ok());
     EXPECT_EQ(bits_differ(m.run(ids, 64), expected), "") << threads << " threads";
   }
-  for (const char* isa : {"portable", "avx2", "avx512"}) {
+  for (const char* isa : {"portable", "avx2", "avxvnni", "avx512"}) {
     auto backend = make_backend("cpu", with(1, isa));
     if (!backend) {
       std::printf("[ NOT RUN  ] %s: %s\n", isa, backend.error().message.c_str());

@@ -16,7 +16,7 @@ void append_word(std::string& words, const char* word) {
   words += word;
 }
 
-constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512};
 
 #if defined(__x86_64__)
 
@@ -24,10 +24,10 @@ struct Registers {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-Registers cpuid(uint32_t leaf) {
+Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   Registers r;
   if (leaf > __get_cpuid_max(0, nullptr)) return r;
-  __cpuid_count(leaf, 0, r.eax, r.ebx, r.ecx, r.edx);
+  __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
   return r;
 }
 
@@ -53,6 +53,15 @@ std::string missing_features(Isa isa) {
   need("f16c", leaf1.ecx & (1u << 29));
   need("ymm-state", (saved & 0x6) == 0x6);
   if (isa == Isa::kAvx2) return missing;
+  if (isa == Isa::kAvxVnni) {
+#ifdef INVAR_NO_AVXVNNI
+    return "avxvnni (left out of this build)";
+#else
+    // Subleaf 1 reads as zeros where leaf 7 has none.
+    need("avx_vnni", cpuid(7, 1).eax & (1u << 4));
+    return missing;
+#endif
+  }
 #ifdef INVAR_NO_AVX512
   return "avx512 (left out of this build)";
 #else
@@ -87,11 +96,15 @@ const char* isa_name(Isa isa) {
       return "portable";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvxVnni:
+      return "avxvnni";
     case Isa::kAvx512:
       return "avx512";
   }
   return "?";
 }
+
+std::span<const Isa> all_isas() { return kAll; }
 
 bool isa_available(Isa isa) { return missing_features(isa).empty(); }
 
@@ -103,6 +116,7 @@ Result<IsaChoice> choose_isa(std::string_view name) {
       const std::string missing = missing_features(isa);
       if (missing.empty()) {
         choice.isa = isa;
+        lacking.clear();  // of interest for better sets only
       } else if (lacking.empty()) {
         lacking = "; no " + missing;
       }
@@ -118,8 +132,10 @@ Result<IsaChoice> choose_isa(std::string_view name) {
           isa_name(isa), missing.c_str(), available_names().c_str());
     return IsaChoice{isa, "asked for"};
   }
-  return invalid_argument("unknown instruction set '%.*s'; known: portable avx2 avx512",
-                          static_cast<int>(name.size()), name.data());
+  std::string known;
+  for (Isa isa : kAll) append_word(known, isa_name(isa));
+  return invalid_argument("unknown instruction set '%.*s'; known: %s",
+                          static_cast<int>(name.size()), name.data(), known.c_str());
 }
 
 }  // namespace invar::cpu

@@ -3,6 +3,7 @@
 // inside a namespace of that name, and are reached through tables of function pointers only.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -10,12 +11,16 @@
 
 namespace invar::cpu {
 
-enum class Isa { kPortable, kAvx2, kAvx512 };
+enum class Isa { kPortable, kAvx2, kAvxVnni, kAvx512 };
 
-const char* isa_name(Isa isa);  // "portable", "avx2", "avx512"
+const char* isa_name(Isa isa);  // "portable", "avx2", "avxvnni", "avx512"
+
+// Every set there is, on this machine or not; the better a set, the later it stands.
+std::span<const Isa> all_isas();
 
 // Whether this CPU and its operating system (saved register state) run the set.
-// kAvx2 means AVX2, FMA and F16C; kAvx512 means those and AVX-512 F, BW, DQ, VL and VNNI.
+// kAvx2 means AVX2, FMA and F16C; kAvxVnni those and AVX-VNNI (the byte dot in 256 bits, without
+// AVX-512); kAvx512 the first three and AVX-512 F, BW, DQ, VL and VNNI.
 bool isa_available(Isa isa);
 
 struct IsaChoice {

@@ -30,6 +30,12 @@ const LinearKernels& kernels_of(Isa isa) {
 #else
       return linear_kernels_avx512();
 #endif
+    case Isa::kAvxVnni:
+#ifdef INVAR_NO_AVXVNNI
+      break;
+#else
+      return linear_kernels_avxvnni();
+#endif
     case Isa::kAvx2:
       return linear_kernels_avx2();
     case Isa::kPortable:

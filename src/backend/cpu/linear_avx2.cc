@@ -41,13 +41,14 @@ template <PanelKind kKind>
 constexpr LinearKernels::FloatFn kFloat[kMaxRows] = {float_panel<kKind, 1>, float_panel<kKind, 2>,
                                                      float_panel<kKind, 3>, float_panel<kKind, 4>};
 
+}  // namespace
+
 LinearKernels::FloatFn float_fn(PanelKind kind, int rows) {
   if (kind == PanelKind::kF32) return kFloat<PanelKind::kF32>[rows - 1];
   if (kind == PanelKind::kF16) return kFloat<PanelKind::kF16>[rows - 1];
   return kFloat<PanelKind::kBF16>[rows - 1];
 }
 
-}  // namespace
 }  // namespace avx2
 
 const LinearKernels& linear_kernels_avx2() {

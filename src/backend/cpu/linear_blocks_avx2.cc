@@ -10,37 +10,21 @@ namespace {
 
 template <PanelKind kKind>
 void unpack(const PanelRun& run, GroupBlock* out) {
-  constexpr PanelLayout kLayout = layout_of(kKind);
-  const Steps<kKind> steps = Steps<kKind>::of(run);
-  const uint8_t* step = run.panel;
-  for (int64_t g = 0; g < run.num_groups; g += steps.groups, step += steps.bytes) {
-    StepScales at_step;
-    load_step<kKind>(step, at_step);
-    const int64_t left = run.num_groups - g;
-    const int count = left < steps.groups ? static_cast<int>(left) : steps.groups;
-    for (int b = 0; b < count; ++b, ++out) {
-      const Codes codes = steps.codes(step, b);
-      INVAR_UNROLL for (int h = 0; h < 2; ++h) {
-        INVAR_UNROLL for (int t = 0; t < 8; ++t) _mm256_store_si256(
-            reinterpret_cast<__m256i*>(out->operands[t] + h * 32), operand<kKind>(codes, t, h));
-        INVAR_UNROLL for (int sub = 0; sub < kLayout.subs; ++sub) {
-          __m256 scale, bias = _mm256_setzero_ps();
-          load_scales<kKind>(step, at_step, run.scale_dtype, b, sub, h, scale, bias);
-          _mm256_store_ps(out->scales[sub] + h * 8, scale);
-          _mm256_store_ps(out->biases[sub] + h * 8, bias);
-        }
+  constexpr int kSubs = layout_of(kKind).subs;
+  for_groups<kKind>(run, [&](const Codes& codes, const uint8_t* step, const StepScales& at_step,
+                             int b) __attribute__((always_inline)) {
+    INVAR_UNROLL for (int h = 0; h < 2; ++h) {
+      INVAR_UNROLL for (int t = 0; t < 8; ++t) _mm256_store_si256(
+          reinterpret_cast<__m256i*>(out->operands[t] + h * 32), operand<kKind>(codes, t, h));
+      INVAR_UNROLL for (int sub = 0; sub < kSubs; ++sub) {
+        __m256 scale, bias = _mm256_setzero_ps();
+        load_scales<kKind>(step, at_step, run.scale_dtype, b, sub, h, scale, bias);
+        _mm256_store_ps(out->scales[sub] + h * 8, scale);
+        _mm256_store_ps(out->biases[sub] + h * 8, bias);
       }
     }
-  }
-}
-
-INVAR_INLINE __m256i block_operand(const GroupBlock& block, int t, int h) {
-  return load(block.operands[t] + h * 32);
-}
-INVAR_INLINE void block_scales(const GroupBlock& block, int sub, int h, __m256& scale,
-                               __m256& bias) {
-  scale = _mm256_load_ps(block.scales[sub] + h * 8);
-  bias = _mm256_load_ps(block.biases[sub] + h * 8);
+    ++out;
+  });
 }
 
 // kCentre: of the int16 sums; -1: the kind's zero point, any.
@@ -68,23 +52,6 @@ void narrow_blocks(const PanelRun& run) {
   store<kRows>(run.out, acc);
 }
 
-template <int kSubs, bool kAffine, int kRows>
-void wide_blocks(const PanelRun& run) {
-  const int zero = kPanelLayouts[static_cast<int>(run.kind)].zero;
-  __m256 acc[kRows][2];
-  clear<kRows>(acc);
-  const int16_t* q = run.quads;
-  for (int64_t g = 0; g < run.num_groups; ++g, q += kTileSlots * kGroup) {
-    const GroupBlock& block = run.blocks[g];
-    wide_group<kSubs, kAffine, kRows>(
-        acc, run.sums[g], run.first_slot, zero, q,
-        [&](int t, int h) __attribute__((always_inline)) { return block_operand(block, t, h); },
-        [&](int sub, int h, __m256& scale, __m256& bias)
-            __attribute__((always_inline)) { block_scales(block, sub, h, scale, bias); });
-  }
-  store<kRows>(run.out, acc);
-}
-
 using PanelFn = LinearKernels::PanelFn;
 
 template <int kSubs, bool kAffine, bool kTwoParts, int kAddBack>
@@ -93,57 +60,23 @@ constexpr PanelFn kNarrow[kMaxRows] = {narrow_blocks<kSubs, kAffine, kTwoParts, 
                                        narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 3>,
                                        narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 4>};
 template <int kSubs, bool kAffine>
-constexpr PanelFn kWide[kMaxRows] = {wide_blocks<kSubs, kAffine, 1>, wide_blocks<kSubs, kAffine, 2>,
-                                     wide_blocks<kSubs, kAffine, 3>,
-                                     wide_blocks<kSubs, kAffine, 4>};
+constexpr PanelFn kWide[kMaxRows] = {
+    wide_blocks<WidenedDots, kSubs, kAffine, 1>, wide_blocks<WidenedDots, kSubs, kAffine, 2>,
+    wide_blocks<WidenedDots, kSubs, kAffine, 3>, wide_blocks<WidenedDots, kSubs, kAffine, 4>};
 
 }  // namespace
 
 bool is_narrow(PanelKind kind, int bits) {
-  const PanelLayout& layout = kPanelLayouts[static_cast<int>(kind)];
-  return bits == 8 && layout.code_bits < 8 && layout.table != CodeTable::kIq4;
+  return bits == 8 && is_narrow_kind(kPanelLayouts[static_cast<int>(kind)]);
 }
 
 void unpack_panel(const PanelRun& run, GroupBlock* out) {
   switch (run.kind) {
-    case PanelKind::kQ4_0:
-      return unpack<PanelKind::kQ4_0>(run, out);
-    case PanelKind::kQ4_1:
-      return unpack<PanelKind::kQ4_1>(run, out);
-    case PanelKind::kQ5_0:
-      return unpack<PanelKind::kQ5_0>(run, out);
-    case PanelKind::kQ5_1:
-      return unpack<PanelKind::kQ5_1>(run, out);
-    case PanelKind::kQ8_0:
-      return unpack<PanelKind::kQ8_0>(run, out);
-    case PanelKind::kQ2_K:
-      return unpack<PanelKind::kQ2_K>(run, out);
-    case PanelKind::kQ3_K:
-      return unpack<PanelKind::kQ3_K>(run, out);
-    case PanelKind::kQ4_K:
-      return unpack<PanelKind::kQ4_K>(run, out);
-    case PanelKind::kQ5_K:
-      return unpack<PanelKind::kQ5_K>(run, out);
-    case PanelKind::kQ6_K:
-      return unpack<PanelKind::kQ6_K>(run, out);
-    case PanelKind::kIQ4_NL:
-      return unpack<PanelKind::kIQ4_NL>(run, out);
-    case PanelKind::kIQ4_XS:
-      return unpack<PanelKind::kIQ4_XS>(run, out);
-    case PanelKind::kMXFP4:
-      return unpack<PanelKind::kMXFP4>(run, out);
-    case PanelKind::kMlx2:
-      return unpack<PanelKind::kMlx2>(run, out);
-    case PanelKind::kMlx3:
-      return unpack<PanelKind::kMlx3>(run, out);
-    case PanelKind::kMlx4:
-      return unpack<PanelKind::kMlx4>(run, out);
-    case PanelKind::kMlx5:
-      return unpack<PanelKind::kMlx5>(run, out);
-    case PanelKind::kMlx6:
-      return unpack<PanelKind::kMlx6>(run, out);
-    case PanelKind::kMlx8:
-      return unpack<PanelKind::kMlx8>(run, out);
+#define INVAR_CASE(k) \
+  case PanelKind::k:  \
+    return unpack<PanelKind::k>(run, out);
+    INVAR_QUANTIZED_KINDS(INVAR_CASE)
+#undef INVAR_CASE
     default:
       return;
   }

@@ -60,8 +60,31 @@ struct LinearKernels {
   PanelFn (*block_fn)(PanelKind kind, int bits, int rows);
 };
 
+// X(kind) for every quantized kind: the cases of a set's switch from kind to instance.
+#define INVAR_QUANTIZED_KINDS(X) \
+  X(kQ4_0)                       \
+  X(kQ4_1)                       \
+  X(kQ5_0)                       \
+  X(kQ5_1)                       \
+  X(kQ8_0)                       \
+  X(kQ2_K)                       \
+  X(kQ3_K)                       \
+  X(kQ4_K)                       \
+  X(kQ5_K)                       \
+  X(kQ6_K)                       \
+  X(kIQ4_NL)                     \
+  X(kIQ4_XS)                     \
+  X(kMXFP4)                      \
+  X(kMlx2)                       \
+  X(kMlx3)                       \
+  X(kMlx4)                       \
+  X(kMlx5)                       \
+  X(kMlx6)                       \
+  X(kMlx8)
+
 const LinearKernels& linear_kernels_portable();
 const LinearKernels& linear_kernels_avx2();
+const LinearKernels& linear_kernels_avxvnni();
 const LinearKernels& linear_kernels_avx512();
 
 // One group of a panel, plain C++; used by the portable kernels and by the embedding lookup.

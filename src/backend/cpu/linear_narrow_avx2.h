@@ -11,6 +11,11 @@
 namespace invar::cpu {
 namespace {
 
+// Codes of at most 6 bits; those of the IQ4 table are bytes.
+constexpr bool is_narrow_kind(const PanelLayout& layout) {
+  return layout.code_bits < 8 && layout.table != CodeTable::kIq4;
+}
+
 // How a group is summed.
 struct SumForm {
   int subs;
@@ -49,12 +54,7 @@ INVAR_INLINE void dot_bytes(__m256i (&sum)[kRows][2], const int8_t* q, int t0, i
       sum[m][0] = _mm256_add_epi16(sum[m][0], _mm256_maddubs_epi16(w0, x));
       sum[m][1] = _mm256_add_epi16(sum[m][1], _mm256_maddubs_epi16(w1, x));
     }
-    if constexpr (kRows > 1) {
-      INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
-        INVAR_KEEP_ORDER(sum[m][0]);
-        INVAR_KEEP_ORDER(sum[m][1]);
-      }
-    }
+    keep_order<kRows>(sum);
   }
 }
 
@@ -100,25 +100,12 @@ INVAR_INLINE void narrow_group(__m256 (&acc)[kRows][2], const GroupSums& sums, i
   }
 }
 
-template <int kRows>
-INVAR_INLINE void clear(__m256 (&acc)[kRows][2]) {
-  INVAR_UNROLL for (int m = 0; m < kRows; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
-}
-template <int kRows>
-INVAR_INLINE void store(float* out, const __m256 (&acc)[kRows][2]) {
-  INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
-    _mm256_storeu_ps(out + m * kPanelRows, acc[m][0]);
-    _mm256_storeu_ps(out + m * kPanelRows + 8, acc[m][1]);
-  }
-}
-
 // A panel read as it is packed.
 template <PanelKind kKind, int kRows>
 void narrow_panel(const PanelRun& run) {
   constexpr PanelLayout kLayout = layout_of(kKind);
   constexpr SumForm kForm = sum_form(kLayout);
   constexpr int kCentre = sum_centre(kLayout);
-  const Steps<kKind> steps = Steps<kKind>::of(run);
   const auto start = [](const uint32_t* field, int slot) __attribute__((always_inline)) {
     if constexpr (kCentre == 0) return _mm256_setzero_si256();
     const __m256i negated = slot32(field, slot);
@@ -130,29 +117,20 @@ void narrow_panel(const PanelRun& run) {
   };
   __m256 acc[kRows][2];
   clear<kRows>(acc);
-  const uint8_t* step = run.panel;
   const int8_t* q = run.bytes;
   const GroupSums* sums = run.sums;
-  const int lines = (steps.bytes / 64 + steps.groups - 1) / steps.groups;
-  for (int64_t g = 0; g < run.num_groups; g += steps.groups, step += steps.bytes) {
-    StepScales at_step;
-    load_step<kKind>(step, at_step);
-    const int64_t left = run.num_groups - g;
-    const int count = left < steps.groups ? static_cast<int>(left) : steps.groups;
-    for (int b = 0; b < count; ++b, ++sums, q += kTileSlots * kGroup) {
-      for (int i = 0; i < lines; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(step) + 1024 + (b * lines + i) * 64,
-                     _MM_HINT_T0);
-      const Codes codes = steps.codes(step, b);
-      narrow_group<kForm.subs, kForm.affine, kForm.two_parts, kForm.add_back, kRows>(
-          acc, *sums, run.first_slot, q,
-          [&](int t, int h) __attribute__((always_inline)) { return operand<kKind>(codes, t, h); },
-          [&](int sub, int h, __m256& scale, __m256& bias) __attribute__((always_inline)) {
-            load_scales<kKind>(step, at_step, run.scale_dtype, b, sub, h, scale, bias);
-          },
-          start);
-    }
-  }
+  for_groups<kKind>(run, [&](const Codes& codes, const uint8_t* step, const StepScales& at_step,
+                             int b) __attribute__((always_inline)) {
+    narrow_group<kForm.subs, kForm.affine, kForm.two_parts, kForm.add_back, kRows>(
+        acc, *sums, run.first_slot, q,
+        [&](int t, int h) __attribute__((always_inline)) { return operand<kKind>(codes, t, h); },
+        [&](int sub, int h, __m256& scale, __m256& bias) __attribute__((always_inline)) {
+          load_scales<kKind>(step, at_step, run.scale_dtype, b, sub, h, scale, bias);
+        },
+        start);
+    ++sums;
+    q += kTileSlots * kGroup;
+  });
   store<kRows>(run.out, acc);
 }
 

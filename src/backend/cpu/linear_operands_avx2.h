@@ -1,6 +1,7 @@
-// AVX2 pieces shared by the linear kernels' files: reading a panel's codes and scales. Included by
-// *_avx2.cc only; everything is local to the file that includes it, because the same function
-// compiled for another instruction set must never be linked in its place.
+// Pieces that the linear kernels of 256-bit sets share: reading a panel's codes and scales, walking
+// its groups. Included by *_avx2.cc and *_avxvnni.cc only; everything is local to the file that
+// includes it, because the same function compiled for another instruction set must never be linked
+// in its place.
 #pragma once
 
 #include <immintrin.h>
@@ -9,10 +10,6 @@
 
 #define INVAR_INLINE static inline __attribute__((always_inline))
 #define INVAR_UNROLL _Pragma("GCC unroll 8")
-// Keeps GCC from gathering all broadcasts of a group ahead of the dots and spilling them: a
-// broadcast load is free beside a dot, a spill is not.
-#define INVAR_KEEP_ORDER(v) asm volatile("" : "+x"(v) : : "memory")
-
 namespace invar::cpu {
 namespace {
 
@@ -36,6 +33,15 @@ INVAR_INLINE __m256 bytes_unsigned(const uint8_t* p) {
 INVAR_INLINE __m256 bytes_signed(const uint8_t* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+// Keeps GCC from gathering all broadcasts of a group ahead of the dots and spilling them: a
+// broadcast load is free beside a dot, a spill is not.
+template <int kRows>
+INVAR_INLINE void keep_order(__m256i (&sum)[kRows][2]) {
+  if constexpr (kRows == 1) return;
+  INVAR_UNROLL for (int m = 0; m < kRows; ++m)
+      INVAR_UNROLL for (int h = 0; h < 2; ++h) asm volatile("" : "+x"(sum[m][h]) : : "memory");
 }
 
 // Where a group's codes stand.
@@ -188,6 +194,49 @@ struct Steps {
     return {main + b * kMain, main + groups * kMain + b * kExtra};
   }
 };
+
+// Calls body(codes, step, at_step, b) for every group of the panel, in order; prefetches a little
+// ahead, spread evenly.
+template <PanelKind kKind, typename Body>
+INVAR_INLINE void for_groups(const PanelRun& run, const Body& body) {
+  const Steps<kKind> steps = Steps<kKind>::of(run);
+  const uint8_t* step = run.panel;
+  const int lines = (steps.bytes / 64 + steps.groups - 1) / steps.groups;
+  for (int64_t g = 0; g < run.num_groups; g += steps.groups, step += steps.bytes) {
+    StepScales at_step;
+    load_step<kKind>(step, at_step);
+    const int64_t left = run.num_groups - g;
+    const int count = left < steps.groups ? static_cast<int>(left) : steps.groups;
+    for (int b = 0; b < count; ++b) {
+      for (int i = 0; i < lines; ++i)
+        _mm_prefetch(reinterpret_cast<const char*>(step) + 1024 + (b * lines + i) * 64,
+                     _MM_HINT_T0);
+      body(steps.codes(step, b), step, at_step, b);
+    }
+  }
+}
+
+// What an unpacked group offers.
+INVAR_INLINE __m256i block_operand(const GroupBlock& block, int t, int h) {
+  return load(block.operands[t] + h * 32);
+}
+INVAR_INLINE void block_scales(const GroupBlock& block, int sub, int h, __m256& scale,
+                               __m256& bias) {
+  scale = _mm256_load_ps(block.scales[sub] + h * 8);
+  bias = _mm256_load_ps(block.biases[sub] + h * 8);
+}
+
+template <int kRows>
+INVAR_INLINE void clear(__m256 (&acc)[kRows][2]) {
+  INVAR_UNROLL for (int m = 0; m < kRows; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
+}
+template <int kRows>
+INVAR_INLINE void store(float* out, const __m256 (&acc)[kRows][2]) {
+  INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
+    _mm256_storeu_ps(out + m * kPanelRows, acc[m][0]);
+    _mm256_storeu_ps(out + m * kPanelRows + 8, acc[m][1]);
+  }
+}
 
 }  // namespace
 }  // namespace invar::cpu

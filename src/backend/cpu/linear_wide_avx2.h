@@ -1,7 +1,7 @@
-// The int32 dot of AVX2: codes widened to 16 bits times 16-bit activations (vpmaddwd), for 8-bit
-// codes and for 12-bit activations. The even and the odd bytes of an operand are one mask and one
-// shift away from 16 bits; activations are stored in that order ("quads", panels.h). The zero point
-// goes into the start value, -zero * z. Included by *_avx2.cc only.
+// Int32 sums over the two halves of a panel, for the sets with 16 registers of 256 bits: the group,
+// the walk over a packed panel and the walk over unpacked blocks, each with the dot product as a
+// parameter. Here stands AVX2's own (vpmaddwd), for 8-bit codes and for 12-bit activations; those
+// of AVX-VNNI are in linear_dots_avxvnni.h. Included by *_avx2.cc and *_avxvnni.cc only.
 #pragma once
 
 #include "backend/cpu/linear_operands_avx2.h"
@@ -9,34 +9,41 @@
 namespace invar::cpu {
 namespace {
 
-template <int kRows, typename Get>
-INVAR_INLINE void dot_quads(__m256i (&sum)[kRows][2], const int16_t* q, int t0, int t1,
-                            const Get& get) {
-  const __m256i low = _mm256_set1_epi16(255);
-  INVAR_UNROLL for (int t = t0; t < t1; ++t) {
-    const __m256i w0 = get(t, 0), w1 = get(t, 1);
-    INVAR_UNROLL for (int odd = 0; odd < 2; ++odd) {
-      const __m256i v0 = odd ? _mm256_srli_epi16(w0, 8) : _mm256_and_si256(w0, low);
-      const __m256i v1 = odd ? _mm256_srli_epi16(w1, 8) : _mm256_and_si256(w1, low);
-      INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
-        const __m256i x = broadcast32(q + m * kGroup + t * 4 + odd * 2);
-        sum[m][0] = _mm256_add_epi32(sum[m][0], _mm256_madd_epi16(v0, x));
-        sum[m][1] = _mm256_add_epi32(sum[m][1], _mm256_madd_epi16(v1, x));
-      }
-      if constexpr (kRows > 1) {
+// A set of dots names the activations that it reads, and adds operands [t0, t1) of a group, given
+// by get(t, h), to the sums of kRows rows.
+//
+// Codes widened to 16 bits times 16-bit activations. The even and the odd bytes of an operand are
+// one mask and one shift away from 16 bits; activations are stored in that order ("quads",
+// panels.h).
+struct WidenedDots {
+  static const int16_t* values(const PanelRun& run) { return run.quads; }
+
+  template <int kRows, typename Get>
+  INVAR_INLINE void add(__m256i (&sum)[kRows][2], const int16_t* q, int t0, int t1,
+                        const Get& get) {
+    const __m256i low = _mm256_set1_epi16(255);
+    INVAR_UNROLL for (int t = t0; t < t1; ++t) {
+      const __m256i w0 = get(t, 0), w1 = get(t, 1);
+      INVAR_UNROLL for (int odd = 0; odd < 2; ++odd) {
+        const __m256i v0 = odd ? _mm256_srli_epi16(w0, 8) : _mm256_and_si256(w0, low);
+        const __m256i v1 = odd ? _mm256_srli_epi16(w1, 8) : _mm256_and_si256(w1, low);
         INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
-          INVAR_KEEP_ORDER(sum[m][0]);
-          INVAR_KEEP_ORDER(sum[m][1]);
+          const __m256i x = broadcast32(q + m * kGroup + t * 4 + odd * 2);
+          sum[m][0] = _mm256_add_epi32(sum[m][0], _mm256_madd_epi16(v0, x));
+          sum[m][1] = _mm256_add_epi32(sum[m][1], _mm256_madd_epi16(v1, x));
         }
+        keep_order<kRows>(sum);
       }
     }
   }
-}
+};
 
-// get and scales as in narrow_group; zero: of a symmetric kind.
-template <int kSubs, bool kAffine, int kRows, typename Get, typename Scales>
+// One group: scales(sub, h, scale, bias) as in narrow_group. The zero point of a symmetric kind
+// goes into the start value, -zero * z.
+template <typename Dots, int kSubs, bool kAffine, int kRows, typename Value, typename Get,
+          typename Scales>
 INVAR_INLINE void wide_group(__m256 (&acc)[kRows][2], const GroupSums& sums, int slot, int zero,
-                             const int16_t* q, const Get& get, const Scales& scales) {
+                             const Value* q, const Get& get, const Scales& scales) {
   INVAR_UNROLL for (int sub = 0; sub < kSubs; ++sub) {
     __m256i sum[kRows][2];
     INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
@@ -48,7 +55,7 @@ INVAR_INLINE void wide_group(__m256 (&acc)[kRows][2], const GroupSums& sums, int
       }
       sum[m][1] = sum[m][0];
     }
-    dot_quads<kRows>(sum, q, sub * 4, kSubs == 2 ? sub * 4 + 4 : 8, get);
+    Dots::template add<kRows>(sum, q, sub * 4, kSubs == 2 ? sub * 4 + 4 : 8, get);
     __m256 scale[2], bias[2];
     INVAR_UNROLL for (int h = 0; h < 2; ++h) scales(sub, h, scale[h], bias[h]);
     INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
@@ -64,6 +71,46 @@ INVAR_INLINE void wide_group(__m256 (&acc)[kRows][2], const GroupSums& sums, int
       }
     }
   }
+}
+
+// A panel read as it is packed.
+template <typename Dots, PanelKind kKind, int kRows>
+void wide_panel(const PanelRun& run) {
+  constexpr PanelLayout kLayout = layout_of(kKind);
+  __m256 acc[kRows][2];
+  clear<kRows>(acc);
+  const auto* q = Dots::values(run);
+  const GroupSums* sums = run.sums;
+  for_groups<kKind>(run, [&](const Codes& codes, const uint8_t* step, const StepScales& at_step,
+                             int b) __attribute__((always_inline)) {
+    wide_group<Dots, kLayout.subs, kLayout.affine, kRows>(
+        acc, *sums, run.first_slot, kLayout.zero, q,
+        [&](int t, int h) __attribute__((always_inline)) { return operand<kKind>(codes, t, h); },
+        [&](int sub, int h, __m256& scale, __m256& bias) __attribute__((always_inline)) {
+          load_scales<kKind>(step, at_step, run.scale_dtype, b, sub, h, scale, bias);
+        });
+    ++sums;
+    q += kTileSlots * kGroup;
+  });
+  store<kRows>(run.out, acc);
+}
+
+// A panel unpacked beforehand.
+template <typename Dots, int kSubs, bool kAffine, int kRows>
+void wide_blocks(const PanelRun& run) {
+  const int zero = kPanelLayouts[static_cast<int>(run.kind)].zero;
+  __m256 acc[kRows][2];
+  clear<kRows>(acc);
+  const auto* q = Dots::values(run);
+  for (int64_t g = 0; g < run.num_groups; ++g, q += kTileSlots * kGroup) {
+    const GroupBlock& block = run.blocks[g];
+    wide_group<Dots, kSubs, kAffine, kRows>(
+        acc, run.sums[g], run.first_slot, zero, q,
+        [&](int t, int h) __attribute__((always_inline)) { return block_operand(block, t, h); },
+        [&](int sub, int h, __m256& scale, __m256& bias)
+            __attribute__((always_inline)) { block_scales(block, sub, h, scale, bias); });
+  }
+  store<kRows>(run.out, acc);
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ const SimdKernels& simd_kernels(Isa isa) {
 #ifndef INVAR_NO_AVX512
   if (isa == Isa::kAvx512) return avx512::kSimdKernels;
 #endif
-  if (isa == Isa::kAvx2) return avx2::kSimdKernels;
+  // AVX-VNNI adds integer dots only, and nothing here has those.
+  if (isa == Isa::kAvx2 || isa == Isa::kAvxVnni) return avx2::kSimdKernels;
 #endif
   INVAR_CHECK(isa == Isa::kPortable, "no kernels for '%s' in this build", isa_name(isa));
   return portable::kSimdKernels;
