@@ -42,6 +42,9 @@ target_compile_definitions(invar_flags INTERFACE INVAR_VERSION="${PROJECT_VERSIO
 target_include_directories(invar_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 
+# Kernels are fast in every build type; tools/check_compilers.sh takes other levels.
+set(INVAR_KERNEL_LEVEL "-O3" CACHE STRING "Optimisation of the files with an instruction set")
+
 # invar_layer(name [DIR folder] DEPS targets...): static library invar_<name> of all sources in the
 # folder. A file that ends in _avx2.cc, _avxvnni.cc or _avx512.cc is compiled for that set, and only
 # such a file: what runs is chosen at run time.
@@ -78,14 +81,14 @@ function(invar_layer name)
   foreach(source IN LISTS sources)
     if(source MATCHES "_avx2\\.cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
-        COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-O3")
+        COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;${INVAR_KERNEL_LEVEL}")
     elseif(source MATCHES "_avxvnni\\.cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
-        COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni;-O3")
+        COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni;${INVAR_KERNEL_LEVEL}")
     # GCC 12 takes the undefined operands of its own AVX-512 headers for mistakes (GCC bug 105593).
     elseif(source MATCHES "_avx512\\.cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
-        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512;-O3;-Wno-uninitialized")
+        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512;${INVAR_KERNEL_LEVEL};-Wno-uninitialized")
     endif()
   endforeach()
   set(INVAR_LAYERS ${INVAR_LAYERS} invar_${name} CACHE INTERNAL "")
