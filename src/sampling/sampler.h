@@ -40,7 +40,8 @@ class SamplerScratch {
 
  private:
   friend class Sampler;
-  std::vector<float> scores_;
+  std::vector<float> scores_;  // edited logits
+  std::vector<float> maxima_;  // of each block of kScanBlock scores
   std::vector<Candidate> candidates_;
 };
 
@@ -61,10 +62,9 @@ class Sampler {
   struct Seen {
     int32_t in_reply = 0;
   };
-  Result<float> edit_scores(std::span<const float> logits, std::vector<float>& scores) const;
+  Result<float> edit_scores(std::span<const float> logits, SamplerScratch& scratch) const;
   void apply_bias(std::vector<float>& scores) const;
   void apply_penalties(std::vector<float>& scores) const;
-  void cut(SamplerScratch& scratch, size_t top_k) const;
 
   SamplingParams params_;
   std::shared_ptr<const SampleableIds> ids_;
