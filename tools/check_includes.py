@@ -16,6 +16,7 @@ ALLOWED = {
     "ops": ["backend", "tensor", "base"],
     "weights": ["tensor", "base"],
     "tokenizer": ["weights", "base"],
+    "constraint": ["tokenizer", "base"],
     "models": ["ops", "weights", "backend", "tensor", "base"],
     "cache": ["backend", "tensor", "base"],
     "sampling": ["base"],
