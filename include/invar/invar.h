@@ -35,6 +35,9 @@ struct EngineOptions {
   int64_t kv_bytes = 0;         // memory for keys and values; 0: one full context, and no more than
                                 // half of the memory that is free
   int prefill_chunk = 512;      // rows a step spends on prompts; speed only
+  // Keys and values kept for later prompts that begin alike, as a part of kv_bytes; speed only.
+  // -1: whatever running requests leave; 0: none.
+  int64_t prefix_cache_bytes = -1;
   std::string chat_template_file = {};  // replaces the checkpoint's own template
   // Called from the loading threads, bytes of weights read so far and in all.
   std::function<void(uint64_t done, uint64_t total)> progress = {};
@@ -77,6 +80,8 @@ struct GenerationRequest {
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 
+  bool use_prefix_cache = true;        // speed only
+  std::string cache_salt = {};         // keys and values are shared within one salt only
 struct TokenLogprob {
   int32_t id = 0;
   float logprob = 0;  // natural log, before penalties, bias and temperature

@@ -155,6 +155,9 @@ class Backend {
 
   // Rotates every head of x [num_rows, num_heads * head_dim] in place; positions [num_rows].
   virtual void rope(Tensor x, int head_dim, std::span<const int32_t> positions,
+  // Page `to` of every layer becomes what page `from` is.
+  virtual void copy_page(KvCache& cache, int from, int to) = 0;
+
                     const RopeSpec& spec) = 0;
 
   // Stores k and v of every window's rows in its pages, then y[t] = softmax over the visible keys

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/result.h"
 #include "cache/block_pool.h"
+#include "cache/prefix_cache.h"
 #include "engine/engine_parts.h"
 #include "engine/model_runner.h"
 #include "engine/reply.h"
@@ -72,6 +73,7 @@ class EngineImpl : public Engine {
   void take_inbox();
   void drop_cancelled();
   void retire(Sequence& sequence);
+  void count_pages();
   bool step();
 
   EngineParts parts_;
@@ -83,6 +85,7 @@ class EngineImpl : public Engine {
   // The engine thread's own.
   std::unique_ptr<KvCache> cache_;
   BlockPool pool_;
+  PrefixCache prefix_cache_;
   Scheduler scheduler_;
   ModelRunner runner_;
   SamplerScratch scratch_;
@@ -93,7 +96,7 @@ class EngineImpl : public Engine {
   std::mutex inbox_mutex_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   int64_t num_submitted_ = 0;
-  std::atomic<int> num_requests_ = 0, num_used_pages_ = 0;
+  std::atomic<int> num_requests_ = 0, num_used_pages_ = 0, num_kept_pages_ = 0;
   std::atomic<int64_t> num_steps_ = 0, num_preemptions_ = 0;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
@@ -107,7 +110,10 @@ EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
       templates_(parts_.chat_templates),
       cache_(std::move(cache)),
       pool_(parts_.num_pages),
-      scheduler_(scheduler_config(parts_), pool_),
+      prefix_cache_(pool_,
+                    parts_.prefix_cache_pages < 0 ? parts_.num_pages : parts_.prefix_cache_pages,
+                    kPagePositions),
+      scheduler_(scheduler_config(parts_), prefix_cache_, parts_.num_pages),
       runner_(*parts_.model, *parts_.backend, *cache_) {
   parts_.description.end_ids = vocabulary_.end_ids;
   thread_ = std::thread([this] { run(); });
@@ -136,6 +142,8 @@ Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest&
   auto sequence = std::make_unique<Sequence>();
   sequence->num_prompt_tokens = static_cast<int64_t>(ids.size());
   sequence->token_ids = std::move(ids);
+  sequence->cache_salt = request.cache_salt;
+  sequence->use_prefix_cache = request.use_prefix_cache;
   sequence->reply = std::move(reply);
   INVAR_TRY_VOID(enqueue(std::move(sequence)));
   return make_token_stream(std::move(stream));
@@ -233,7 +241,7 @@ void EngineImpl::run() {
 // Its pages are free before its reader learns of the end.
 void EngineImpl::retire(Sequence& sequence) {
   scheduler_.remove(sequence);
-  num_used_pages_ = pool_.num_pages() - pool_.num_free();
+  count_pages();
   --num_requests_;
 }
 
@@ -259,12 +267,20 @@ void EngineImpl::drop_cancelled() {
   });
 }
 
+void EngineImpl::count_pages() {
+  num_used_pages_ = pool_.num_pages() - prefix_cache_.num_available();
+  num_kept_pages_ = prefix_cache_.num_kept_pages();
+}
+
 // One step: plan, forward, sample. False: there is nothing to run.
 bool EngineImpl::step() {
   for (const auto& sequence : sequences_) sequence->paused = sequence->reply->is_behind();
   const StepPlan plan = scheduler_.next_step();
-  num_used_pages_ = pool_.num_pages() - pool_.num_free();
-  if (plan.windows.empty()) return false;
+  count_pages();
+  if (plan.windows.empty()) {
+    runner_.copy_pages(plan);
+    return false;
+  }
   const Clock::time_point now = Clock::now();
   for (const PlannedWindow& window : plan.windows) {
     Reply& reply = *window.sequence->reply;
@@ -272,7 +288,7 @@ bool EngineImpl::step() {
   }
 
   const Tensor logits = runner_.run(plan);
-  Scheduler::commit(plan);
+  scheduler_.commit(plan);
   ++num_steps_;
 
   int64_t row = 0;
@@ -292,7 +308,7 @@ bool EngineImpl::step() {
 }
 
 EngineGauges EngineImpl::gauges() const {
-  return {num_used_pages_, num_requests_, num_steps_, num_preemptions_};
+  return {num_used_pages_, num_kept_pages_, num_requests_, num_steps_, num_preemptions_};
 }
 
 }  // namespace

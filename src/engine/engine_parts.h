@@ -24,6 +24,7 @@ struct EngineParts {
   int prefill_chunk = 512;
   int max_waiting = 1024;        // requests that have not ended; more are refused
   ModelDescription description;  // what open() knows; the rest is filled in
+  int prefix_cache_pages = -1;   // kept after their sequence has gone; -1: all that are free
 };
 
 Result<std::unique_ptr<Engine>> make_engine(EngineParts parts);
@@ -31,7 +32,8 @@ Result<std::unique_ptr<Engine>> make_engine(EngineParts parts);
 // Pages in use and requests that have not ended, for tests of leaks. Only for make_engine()'s
 // results.
 struct EngineGauges {
-  int num_used_pages = 0;
+  int num_used_pages = 0;  // by sequences
+  int num_kept_pages = 0;  // by the prefix cache, those in use included
   int num_requests = 0;
   int64_t num_steps = 0;
   int64_t num_preemptions = 0;

@@ -10,7 +10,12 @@ namespace invar {
 ModelRunner::ModelRunner(const Model& model, Backend& backend, KvCache& cache)
     : model_(model), backend_(backend), cache_(cache) {}
 
+void ModelRunner::copy_pages(const StepPlan& plan) {
+  for (const PageCopy& copy : plan.copies) backend_.copy_page(cache_, copy.from, copy.to);
+}
+
 Tensor ModelRunner::run(const StepPlan& plan) {
+  copy_pages(plan);
   token_ids_.clear();
   positions_.clear();
   logit_rows_.clear();
@@ -20,16 +25,16 @@ Tensor ModelRunner::run(const StepPlan& plan) {
     const Sequence& sequence = *planned.sequence;
     const int64_t first_row = static_cast<int64_t>(token_ids_.size());
     INVAR_CHECK(planned.start + planned.num_rows <=
-                    static_cast<int64_t>(sequence.pages.size()) * kPagePositions,
+                    static_cast<int64_t>(sequence.holding.pages.size()) * kPagePositions,
                 "rows to %ld in %zu pages", long{planned.start + planned.num_rows},
-                sequence.pages.size());
+                sequence.holding.pages.size());
     for (int64_t i = 0; i < planned.num_rows; ++i) {
       token_ids_.push_back(sequence.token_ids[static_cast<size_t>(planned.start + i)]);
       positions_.push_back(static_cast<int32_t>(planned.start + i));
       if (i >= planned.num_rows - planned.num_logit_rows)
         logit_rows_.push_back(static_cast<int32_t>(first_row + i));
     }
-    windows_.push_back({first_row, planned.num_rows, planned.start, sequence.pages});
+    windows_.push_back({first_row, planned.num_rows, planned.start, sequence.holding.pages});
   }
   ops::Context ctx{backend_, arena_, cache_};
   const Tensor logits = model_.forward(ctx, {token_ids_, positions_, windows_, logit_rows_});

@@ -18,6 +18,8 @@ class ModelRunner {
   // Logits of the plan's logit rows, window after window, [rows, vocab_size]; valid until the next
   // call.
   Tensor run(const StepPlan& plan);
+  // A plan without windows: only its copies.
+  void copy_pages(const StepPlan& plan);
 
  private:
   const Model& model_;

@@ -145,3 +145,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
 }
 
 }  // namespace invar
+  if (options.prefix_cache_bytes >= 0)
+    parts.prefix_cache_pages =
+        static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(options.prefix_cache_bytes) /
+                                                std::max<uint64_t>(question.page_bytes, 1),
+                                            static_cast<uint64_t>(memory->num_pages)));

@@ -34,6 +34,7 @@ GeneratedReply::GeneratedReply(const ReplySpec& spec, const Vocabulary& vocabula
 
 bool GeneratedReply::take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
                           SamplerScratch& scratch) {
+  result_.num_cached_tokens = sequence.num_reused_tokens;
   if (logits.empty()) return false;  // in the middle of its prompt
   INVAR_CHECK(logits.size() == static_cast<size_t>(vocab_size), "more than one row of logits");
   const Result<int32_t> id = sampler_.draw(logits, result_.token_ids.size(), scratch);

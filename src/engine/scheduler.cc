@@ -17,6 +17,9 @@
 namespace invar {
 namespace {
 
+// A prompt waits for an older one beside it that computes at least so many of its next tokens.
+constexpr int64_t kMinSharedTokens = 32;
+
 int64_t pages_for(int64_t num_positions) {
   return (num_positions + kPagePositions - 1) / kPagePositions;
 }
@@ -28,19 +31,19 @@ void insert_by_arrival(std::vector<Sequence*>& list, Sequence& sequence) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, BlockPool& pool)
-    : config_(config), pool_(pool) {
+Scheduler::Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages)
+    : config_(config), cache_(cache), num_pages_(num_pages) {
   INVAR_CHECK(config.max_sequences >= 1 && config.prefill_chunk >= 1 && config.max_logit_rows >= 1,
               "a step without rows");
 }
 
 void Scheduler::add(Sequence& sequence) {
-  INVAR_CHECK(!sequence.token_ids.empty() && sequence.pages.empty(), "not a new sequence");
+  INVAR_CHECK(!sequence.token_ids.empty() && sequence.holding.pages.empty(), "not a new sequence");
   insert_by_arrival(waiting_, sequence);
 }
 
 void Scheduler::remove(Sequence& sequence) {
-  release_pages(sequence);
+  give_pages(sequence);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
 }
@@ -63,6 +66,10 @@ StepPlan Scheduler::next_step() {
   bool preempted = false;
   for (size_t i = 0; i < running_.size() && !is_full(); ++i) {
     Sequence& sequence = *running_[i];
+    if (sequence.paused) continue;
+    reuse_full_pages(sequence);
+    if (waits_for_prefix(sequence)) continue;
+    reuse_tail(sequence, plan);
     const int64_t num_rows = rows_wanted(sequence, left);
     if (num_rows == 0) continue;
     bool reserved = reserve(sequence, num_rows);
@@ -87,16 +94,25 @@ StepPlan Scheduler::next_step() {
       ++i;
       continue;
     }
-    const int64_t num_rows = rows_wanted(sequence, left);
-    if (num_rows == 0) break;  // others take all logit rows of this step
+    if (rows_wanted(sequence, left) == 0) break;  // others take all logit rows of this step
+    reuse_full_pages(sequence);
     // Paused sequences keep their pages only as long as nobody else needs them.
     while (!fits_beside_running(sequence) && !running_.empty() && running_[victim()]->paused)
       preempt(victim());
-    if (!fits_beside_running(sequence) || !reserve(sequence, num_rows)) break;
-    // preempt() may have put older paused sequences in front of this one.
+    if (!fits_beside_running(sequence)) {
+      give_pages(sequence);
+      if (sequence.num_preemptions == 0) sequence.num_reused_tokens = 0;
+      break;
+    }
+    // It runs from now on. preempt() may have put older paused sequences in front of this one.
     std::erase(waiting_, &sequence);
     insert_by_arrival(running_, sequence);
-    add_window(sequence, num_rows);
+    if (!waits_for_prefix(sequence)) {
+      reuse_tail(sequence, plan);
+      const int64_t num_rows = rows_wanted(sequence, left);
+      INVAR_CHECK(reserve(sequence, num_rows), "no pages for a sequence that fits");
+      add_window(sequence, num_rows);
+    }
     ++num_active;
     i = 0;
   }
@@ -104,8 +120,13 @@ StepPlan Scheduler::next_step() {
 }
 
 void Scheduler::commit(const StepPlan& plan) {
-  for (const PlannedWindow& window : plan.windows)
-    window.sequence->num_cached_tokens = window.start + window.num_rows;
+  for (const PlannedWindow& window : plan.windows) {
+    Sequence& sequence = *window.sequence;
+    sequence.num_cached_tokens = window.start + window.num_rows;
+    // Others may wait for what this prompt has computed; a reply's tail is kept when it ends.
+    cache_.publish(sequence.holding, sequence.token_ids, sequence.num_cached_tokens,
+                   sequence.num_cached_tokens <= sequence.num_prompt_tokens);
+  }
 }
 
 int64_t Scheduler::rows_wanted(const Sequence& sequence, const RowBudget& left) {
@@ -117,11 +138,11 @@ int64_t Scheduler::rows_wanted(const Sequence& sequence, const RowBudget& left) 
 
 bool Scheduler::reserve(Sequence& sequence, int64_t num_rows) {
   const int64_t needed = pages_for(sequence.num_cached_tokens + num_rows);
-  INVAR_CHECK(needed <= pool_.num_pages(), "a sequence needs %ld pages, the pool has %d",
-              long{needed}, pool_.num_pages());
-  if (needed - static_cast<int64_t>(sequence.pages.size()) > pool_.num_free()) return false;
-  while (static_cast<int64_t>(sequence.pages.size()) < needed)
-    sequence.pages.push_back(*pool_.allocate());
+  INVAR_CHECK(needed <= num_pages_, "a sequence needs %ld pages, the pool has %ld", long{needed},
+              long{num_pages_});
+  std::vector<int32_t>& pages = sequence.holding.pages;
+  if (needed - static_cast<int64_t>(pages.size()) > cache_.num_available()) return false;
+  while (static_cast<int64_t>(pages.size()) < needed) pages.push_back(*cache_.allocate());
   return true;
 }
 
@@ -133,19 +154,92 @@ bool Scheduler::fits_beside_running(const Sequence& sequence) const {
   int64_t promised = 0;  // what running prompts have yet to take, and one page each to grow
   for (const Sequence* other : running_)
     promised += std::max<int64_t>(0, pages_for(static_cast<int64_t>(other->token_ids.size()) + 1) -
-                                         static_cast<int64_t>(other->pages.size()));
-  return needed + promised <= pool_.num_free();
+                                         static_cast<int64_t>(other->holding.pages.size()));
+  return needed - static_cast<int64_t>(sequence.holding.pages.size()) + promised <=
+         cache_.num_available();
 }
 
-void Scheduler::release_pages(Sequence& sequence) {
-  for (const int32_t page : sequence.pages) pool_.release(page);
-  sequence.pages.clear();
+// ---- The prefix cache
+//
+// A prompt looks for its next page whenever it stands at the beginning of one: what was kept, or
+// what a sequence beside it has computed meanwhile. Its last token is computed in any case, for
+// its logits.
+
+namespace {
+
+bool stands_at_page(const Sequence& sequence) {
+  const PrefixCache::Holding& holding = sequence.holding;
+  return holding.node != nullptr && holding.depth == static_cast<int64_t>(holding.pages.size()) &&
+         sequence.num_cached_tokens == holding.depth * kPagePositions;
+}
+
+int64_t reusable_end(const Sequence& sequence) {
+  return static_cast<int64_t>(sequence.token_ids.size()) - 1;
+}
+
+void count_reused(Sequence& sequence, int64_t num_cached) {
+  if (sequence.num_preemptions == 0)
+    sequence.num_reused_tokens += num_cached - sequence.num_cached_tokens;
+  sequence.num_cached_tokens = num_cached;
+}
+
+}  // namespace
+
+void Scheduler::reuse_full_pages(Sequence& sequence) {
+  if (!sequence.use_prefix_cache || sequence.all_logits) return;
+  if (sequence.holding.node == nullptr) {
+    if (sequence.num_cached_tokens > 0 || !sequence.holding.pages.empty()) return;
+    cache_.attach(sequence.holding, sequence.cache_salt);
+  }
+  if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return;
+  cache_.adopt(sequence.holding, sequence.token_ids, reusable_end(sequence));
+  count_reused(sequence, sequence.holding.depth * kPagePositions);
+}
+
+// An older sequence is about to compute a good part of the page that this one needs next: let it.
+bool Scheduler::waits_for_prefix(const Sequence& sequence) const {
+  if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return false;
+  const auto at = static_cast<size_t>(sequence.num_cached_tokens);
+  for (const Sequence* other : running_) {
+    if (other->arrival >= sequence.arrival) break;
+    if (other->paused || other->num_uncached_tokens() <= 1 ||
+        other->holding.node != sequence.holding.node)
+      continue;
+    // What it will leave behind: its prompt up to the end of this page.
+    const size_t end =
+        std::min({at + kPagePositions, other->token_ids.size(), sequence.token_ids.size()});
+    size_t common = at;
+    while (common < end && other->token_ids[common] == sequence.token_ids[common]) ++common;
+    const bool is_ahead = other->num_cached_tokens < static_cast<int64_t>(common);
+    if (is_ahead && static_cast<int64_t>(common - at) >= kMinSharedTokens) return true;
+  }
+  return false;
+}
+
+// A page that agrees with the next tokens for a while is copied, and the copy written on.
+void Scheduler::reuse_tail(Sequence& sequence, StepPlan& plan) {
+  if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return;
+  const std::optional<PrefixCache::Copy> copy =
+      cache_.find_copy(sequence.holding, sequence.token_ids, reusable_end(sequence));
+  if (!copy) return;
+  // The page copied from may be the one that gives way: nothing was lost but the copy.
+  if (cache_.num_available() < 2) return;
+  const int32_t page = *cache_.allocate();
+  plan.copies.push_back({copy->page, page});
+  sequence.holding.pages.push_back(page);
+  count_reused(sequence, sequence.num_cached_tokens + copy->num_tokens);
+}
+
+// Its pages stay in the cache, or go back to the pool.
+void Scheduler::give_pages(Sequence& sequence) {
+  cache_.publish(sequence.holding, sequence.token_ids, sequence.num_cached_tokens, true);
+  cache_.release(sequence.holding);
   sequence.num_cached_tokens = 0;
 }
 
 void Scheduler::preempt(size_t index) {
   Sequence& sequence = *running_[index];
-  release_pages(sequence);
+  give_pages(sequence);
   ++sequence.num_preemptions;
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(index));
   insert_by_arrival(waiting_, sequence);

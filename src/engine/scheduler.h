@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/block_pool.h"
+#include "cache/prefix_cache.h"
 #include "engine/sequence.h"
 
 namespace invar {
@@ -19,7 +19,13 @@ struct PlannedWindow {
   int64_t num_logit_rows = 0;  // the last so many rows have their logits taken
 };
 
+// Page `from` is to be copied onto page `to`.
+struct PageCopy {
+  int32_t from = 0, to = 0;
+};
+
 struct StepPlan {
+  std::vector<PageCopy> copies;  // done in this order before any window runs
   std::vector<PlannedWindow> windows;
   int64_t num_rows = 0;
 };
@@ -32,18 +38,18 @@ struct SchedulerConfig {
 
 class Scheduler {
  public:
-  // A sequence may have at most pool.num_pages() pages' worth of positions, so that the oldest one
-  // can always end.
-  Scheduler(const SchedulerConfig& config, BlockPool& pool);
+  // A sequence may have at most num_pages pages' worth of positions, so that the oldest one can
+  // always end; the cache's pool has that many.
+  Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages);
 
   void add(Sequence& sequence);     // waits for its turn
   void remove(Sequence& sequence);  // ended or cancelled, wherever it is; frees its pages
 
-  // Windows of the next step, pages reserved. Empty: nothing can run until something is added,
-  // removed or no longer paused.
+  // Windows of the next step, pages reserved. Without windows (copies are due all the same) nothing
+  // can run until something is added, removed or no longer paused.
   StepPlan next_step();
-  // The step ran: its rows are in the pages.
-  static void commit(const StepPlan& plan);
+  // The step ran: its rows are in the pages, where others may find them.
+  void commit(const StepPlan& plan);
 
   int num_running() const { return static_cast<int>(running_.size()); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
@@ -56,12 +62,16 @@ class Scheduler {
   static int64_t rows_wanted(const Sequence& sequence, const RowBudget& left);
   bool reserve(Sequence& sequence, int64_t num_rows);
   bool fits_beside_running(const Sequence& sequence) const;
-  void release_pages(Sequence& sequence);
+  void reuse_full_pages(Sequence& sequence);
+  bool waits_for_prefix(const Sequence& sequence) const;
+  void reuse_tail(Sequence& sequence, StepPlan& plan);
+  void give_pages(Sequence& sequence);
   void preempt(size_t index);
   size_t victim() const;
 
   SchedulerConfig config_;
-  BlockPool& pool_;
+  PrefixCache& cache_;
+  const int64_t num_pages_;
   std::vector<Sequence*> running_;  // hold pages; by arrival
   std::vector<Sequence*> waiting_;  // hold none; by arrival
 };

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
+
+#include "cache/prefix_cache.h"
 
 namespace invar {
 
@@ -18,11 +21,15 @@ struct Sequence {
   std::vector<int32_t> token_ids;  // prompt, then every sampled id
   int64_t num_prompt_tokens = 0;
 
-  // Positions [0, num_cached_tokens) have their keys and values in `pages`. A sequence that was
-  // preempted starts again from 0 and computes prompt and sampled ids anew, which gives the same
-  // values: there is one arithmetic.
+  // Positions [0, num_cached_tokens) have their keys and values in holding.pages. A sequence that
+  // was preempted starts again from what the prefix cache still has and computes the rest of prompt
+  // and sampled ids anew, which gives the same values: there is one arithmetic.
   int64_t num_cached_tokens = 0;
-  std::vector<int32_t> pages;
+  PrefixCache::Holding holding;
+
+  std::string cache_salt;         // shares pages only with sequences of the same salt
+  bool use_prefix_cache = true;   // false: neither takes nor leaves pages
+  int64_t num_reused_tokens = 0;  // of the prompt, found in the prefix cache at first
 
   bool all_logits = false;  // teacher forcing: logits of every row, not of the last alone
   bool paused = false;      // its reader is behind: no rows until it caught up

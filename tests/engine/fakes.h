@@ -37,6 +37,11 @@ class FakeBackend : public Backend {
     return std::unique_ptr<KvCache>(std::move(cache));
   }
   size_t kv_page_bytes(std::span<const KvLayerShape>) const override { return 1 << 20; }
+  void copy_page(KvCache& cache, int from, int to) override {
+    auto& state = static_cast<FakeCache&>(cache).state;
+    std::copy_n(state.begin() + from * kPagePositions, kPagePositions,
+                state.begin() + to * kPagePositions);
+  }
   void embed(Tensor, std::span<const int32_t>, const PackedWeight&, float) override { none(); }
   void rms_norm(Tensor, Tensor, std::span<const float>, float, Tensor) override { none(); }
   void head_rms_norm(Tensor, int, std::span<const float>, float) override { none(); }

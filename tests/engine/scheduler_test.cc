@@ -9,7 +9,7 @@
 #include <set>
 
 #include "backend/backend.h"
-#include "cache/block_pool.h"
+#include "cache/prefix_cache.h"
 
 namespace invar {
 namespace {
@@ -24,7 +24,7 @@ struct Simulated {
 
 struct Trace {
   SchedulerConfig config;
-  int num_pages = 0;
+  int num_pages = 0, cache_pages = 0;
   std::vector<std::unique_ptr<Simulated>> requests;
 };
 
@@ -34,12 +34,19 @@ Trace random_trace(std::mt19937& rng) {
   trace.config.prefill_chunk = 1 + static_cast<int64_t>(rng() % 700);
   trace.config.max_logit_rows = 1 + static_cast<int64_t>(rng() % 300);
   trace.num_pages = 1 + static_cast<int>(rng() % 8);
+  trace.cache_pages = static_cast<int>(rng() % 3) * trace.num_pages / 2;
   const int64_t context = int64_t{trace.num_pages} * kPagePositions;
   const size_t num_requests = 1 + rng() % 10;
   for (size_t i = 0; i < num_requests; ++i) {
     auto request = std::make_unique<Simulated>();
     const int64_t length = 1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(context));
     request->sequence.token_ids.assign(static_cast<size_t>(length), 1);
+    // Mostly a beginning in common, then a text of its own.
+    const size_t own = rng() % (static_cast<size_t>(length) + 1);
+    for (size_t k = own; k < static_cast<size_t>(length); ++k)
+      request->sequence.token_ids[k] = static_cast<int32_t>(rng() % 4);
+    request->sequence.use_prefix_cache = rng() % 5 != 0;
+    if (rng() % 6 == 0) request->sequence.cache_salt = "other";
     request->sequence.num_prompt_tokens = length;
     request->sequence.arrival = static_cast<int64_t>(i);
     request->sequence.all_logits = rng() % 3 == 0;
@@ -57,14 +64,49 @@ Trace random_trace(std::mt19937& rng) {
   return trace;
 }
 
-void check_pages(const Trace& trace, const BlockPool& pool) {
-  std::set<int32_t> used;
-  for (const auto& request : trace.requests)
-    for (const int32_t page : request->sequence.pages) {
-      EXPECT_TRUE(used.insert(page).second) << "page " << page << " has two owners";
-      EXPECT_EQ(pool.num_users(page), 1);
+// What a page holds: the token and its whole history, at each position, as a model would write it.
+using Contents = std::vector<std::vector<uint64_t>>;
+
+uint64_t history(uint64_t before, int32_t token) {
+  return (before ^ static_cast<uint64_t>(token + 1)) * 0x9E3779B97F4A7C15u + 1;
+}
+
+void check_pages(const Trace& trace, const BlockPool& pool, const PrefixCache& cache) {
+  std::map<int32_t, int> users;
+  for (const auto& request : trace.requests) {
+    const PrefixCache::Holding& holding = request->sequence.holding;
+    for (size_t i = 0; i < holding.pages.size(); ++i)
+      if (static_cast<int64_t>(i) >= holding.depth)
+        EXPECT_EQ(users.count(holding.pages[i]), 0u) << "an own page has two owners";
+      else
+        ++users[holding.pages[i]];
+    for (size_t i = static_cast<size_t>(holding.depth); i < holding.pages.size(); ++i)
+      ++users[holding.pages[i]];
+  }
+  for (const auto& [page, count] : users) {
+    EXPECT_GE(pool.num_users(page), count);
+    EXPECT_LE(pool.num_users(page), count + 1);  // the cache is one more
+  }
+  EXPECT_EQ(static_cast<int>(users.size()) + cache.num_available(), pool.num_pages());
+  EXPECT_LE(cache.num_kept_pages(), trace.cache_pages);
+}
+
+// Runs the plan as a model would, and checks that every earlier position holds what it should.
+void run_plan(const StepPlan& plan, Contents& contents) {
+  for (const PageCopy& copy : plan.copies)
+    contents[static_cast<size_t>(copy.to)] = contents[static_cast<size_t>(copy.from)];
+  for (const PlannedWindow& w : plan.windows) {
+    const Sequence& s = *w.sequence;
+    uint64_t expected = s.cache_salt.empty() ? 7 : 8;
+    for (int64_t p = 0; p < w.start + w.num_rows; ++p) {
+      expected = history(expected, s.token_ids[static_cast<size_t>(p)]);
+      const auto page =
+          static_cast<size_t>(s.holding.pages[static_cast<size_t>(p / kPagePositions)]);
+      uint64_t& at = contents[page][static_cast<size_t>(p % kPagePositions)];
+      if (p >= w.start) at = expected;
+      ASSERT_EQ(at, expected) << "position " << p << " of sequence " << s.arrival;
     }
-  EXPECT_EQ(static_cast<int>(used.size()) + pool.num_free(), pool.num_pages());
+  }
 }
 
 void check_plan(const Trace& trace, const StepPlan& plan) {
@@ -77,7 +119,7 @@ void check_plan(const Trace& trace, const StepPlan& plan) {
     EXPECT_EQ(w.start, s.num_cached_tokens);
     EXPECT_GE(w.num_rows, 1);
     EXPECT_LE(w.num_rows, s.num_uncached_tokens());
-    EXPECT_LE(w.start + w.num_rows, static_cast<int64_t>(s.pages.size()) * kPagePositions);
+    EXPECT_LE(w.start + w.num_rows, static_cast<int64_t>(s.holding.pages.size()) * kPagePositions);
     if (s.num_uncached_tokens() > 1) prompt_rows += w.num_rows;
     const bool reaches_end = w.num_rows == s.num_uncached_tokens();
     EXPECT_EQ(w.num_logit_rows, s.all_logits ? w.num_rows : reaches_end ? 1 : 0);
@@ -92,7 +134,9 @@ void check_plan(const Trace& trace, const StepPlan& plan) {
 
 void simulate(Trace& trace) {
   BlockPool pool(trace.num_pages);
-  Scheduler scheduler(trace.config, pool);
+  PrefixCache cache(pool, trace.cache_pages, kPagePositions);
+  Scheduler scheduler(trace.config, cache, trace.num_pages);
+  Contents contents(static_cast<size_t>(trace.num_pages), std::vector<uint64_t>(kPagePositions));
   size_t num_ended = 0;
   const bool has_pauses =
       std::any_of(trace.requests.begin(), trace.requests.end(),
@@ -110,16 +154,17 @@ void simulate(Trace& trace) {
       r.sequence.paused = now >= r.pause_from && now < r.pause_until;
       if (r.added && !r.ended && r.cancelled_at >= 0 && r.cancelled_at <= now) {
         scheduler.remove(r.sequence);
-        EXPECT_TRUE(r.sequence.pages.empty());
+        EXPECT_TRUE(r.sequence.holding.pages.empty());
         r.ended = true;
         ++num_ended;
       }
       if (r.added && !r.ended && !r.sequence.paused && oldest == nullptr) oldest = &r;
     }
-    const bool oldest_has_pages = oldest != nullptr && !oldest->sequence.pages.empty();
+    const bool oldest_has_pages = oldest != nullptr && !oldest->sequence.holding.pages.empty();
     const StepPlan plan = scheduler.next_step();
     check_plan(trace, plan);
-    check_pages(trace, pool);
+    check_pages(trace, pool, cache);
+    run_plan(plan, contents);
     if (plan.windows.empty()) {
       EXPECT_EQ(oldest, nullptr) << "somebody could run and nothing does";
       ++idle_steps;
@@ -131,7 +176,7 @@ void simulate(Trace& trace) {
         std::any_of(plan.windows.begin(), plan.windows.end(),
                     [&](const PlannedWindow& w) { return w.sequence == &oldest->sequence; });
     EXPECT_TRUE(oldest_runs || (has_pauses && !oldest_has_pages));
-    Scheduler::commit(plan);
+    scheduler.commit(plan);
     for (const PlannedWindow& w : plan.windows) {
       for (auto& request : trace.requests) {
         Simulated& r = *request;
@@ -146,7 +191,7 @@ void simulate(Trace& trace) {
       }
     }
   }
-  EXPECT_EQ(pool.num_free(), pool.num_pages());
+  EXPECT_EQ(cache.num_available(), pool.num_pages());
   EXPECT_EQ(scheduler.num_running() + scheduler.num_waiting(), 0);
 }
 
@@ -169,7 +214,8 @@ std::unique_ptr<Sequence> sequence_of(int64_t arrival, size_t num_tokens) {
 
 TEST(Scheduler, RunningRepliesGetARowInEveryStep) {
   BlockPool pool(100);
-  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 10}, pool);
+  PrefixCache cache(pool, 0, kPagePositions);
+  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 10}, cache, 100);
   auto reply = sequence_of(0, 3), prompt = sequence_of(1, 95);
   scheduler.add(*reply);
   scheduler.commit(scheduler.next_step());
@@ -189,7 +235,8 @@ TEST(Scheduler, RunningRepliesGetARowInEveryStep) {
 
 TEST(Scheduler, ShortPromptsShareAChunk) {
   BlockPool pool(100);
-  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 10}, pool);
+  PrefixCache cache(pool, 0, kPagePositions);
+  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 10}, cache, 100);
   auto a = sequence_of(0, 4), b = sequence_of(1, 4), c = sequence_of(2, 4);
   for (auto* s : {a.get(), b.get(), c.get()}) scheduler.add(*s);
   const StepPlan plan = scheduler.next_step();
@@ -199,7 +246,8 @@ TEST(Scheduler, ShortPromptsShareAChunk) {
 
 TEST(Scheduler, OutOfPagesPreemptsTheNewestAndResumesIt) {
   BlockPool pool(2);
-  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 1000}, pool);
+  PrefixCache cache(pool, 0, kPagePositions);
+  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 1000}, cache, 2);
   auto a = sequence_of(0, 200), b = sequence_of(1, 200);
   scheduler.add(*a);
   scheduler.add(*b);
@@ -211,10 +259,10 @@ TEST(Scheduler, OutOfPagesPreemptsTheNewestAndResumesIt) {
     for (const PlannedWindow& w : plan.windows) w.sequence->token_ids.push_back(1);
   }
   EXPECT_EQ(a->num_preemptions, 0);
-  EXPECT_TRUE(b->pages.empty());
+  EXPECT_TRUE(b->holding.pages.empty());
   EXPECT_EQ(b->num_cached_tokens, 0);
   EXPECT_GE(b->token_ids.size(), 256u);  // sampled ids are kept
-  EXPECT_EQ(a->pages.size(), 2u);
+  EXPECT_EQ(a->holding.pages.size(), 2u);
   scheduler.remove(*a);
   const StepPlan plan = scheduler.next_step();
   ASSERT_EQ(plan.windows.size(), 1u);
@@ -222,6 +270,116 @@ TEST(Scheduler, OutOfPagesPreemptsTheNewestAndResumesIt) {
   EXPECT_EQ(plan.windows[0].num_rows, static_cast<int64_t>(b->token_ids.size()));
   scheduler.remove(*b);
   EXPECT_EQ(pool.num_free(), 2);
+}
+
+// Runs whatever there is to run until every sequence's prompt is computed; the rows that took.
+int64_t compute_prompts(Scheduler& scheduler, const std::vector<Sequence*>& sequences) {
+  int64_t num_rows = 0;
+  const auto is_open = [](const Sequence* s) { return s->num_uncached_tokens() > 0; };
+  while (std::any_of(sequences.begin(), sequences.end(), is_open)) {
+    const StepPlan plan = scheduler.next_step();
+    if (plan.windows.empty()) ADD_FAILURE() << "nothing runs";
+    if (plan.windows.empty()) return num_rows;
+    scheduler.commit(plan);
+    num_rows += plan.num_rows;
+  }
+  return num_rows;
+}
+
+std::unique_ptr<Sequence> text_of(int64_t arrival, size_t num_common, size_t num_own) {
+  auto sequence = sequence_of(arrival, num_common + num_own);
+  for (size_t i = 0; i < num_own; ++i)
+    sequence->token_ids[num_common + i] = static_cast<int32_t>(10 + arrival);
+  return sequence;
+}
+
+TEST(Scheduler, PromptsThatBeginAlikeAtTheSameTimeAreComputedOnce) {
+  BlockPool pool(100);
+  PrefixCache cache(pool, 100, kPagePositions);
+  Scheduler scheduler({.max_sequences = 8, .prefill_chunk = 100}, cache, 100);
+  std::vector<std::unique_ptr<Sequence>> owned;
+  std::vector<Sequence*> all;
+  for (int64_t i = 0; i < 5; ++i) {
+    owned.push_back(text_of(i, 600, 20));  // two full pages and 88 of the third
+    all.push_back(owned.back().get());
+    scheduler.add(*all.back());
+  }
+  EXPECT_EQ(compute_prompts(scheduler, all), 620 + 4 * 20);
+  EXPECT_EQ(all[0]->num_reused_tokens, 0);
+  for (size_t i = 1; i < 5; ++i) EXPECT_EQ(all[i]->num_reused_tokens, 600) << i;
+  EXPECT_EQ(all[1]->holding.pages[1], all[4]->holding.pages[1]);
+  EXPECT_NE(all[1]->holding.pages[2], all[4]->holding.pages[2]);
+}
+
+TEST(Scheduler, ALaterTurnComputesOnlyWhatIsNew) {
+  BlockPool pool(100);
+  PrefixCache cache(pool, 100, kPagePositions);
+  Scheduler scheduler({.max_sequences = 2, .prefill_chunk = 512}, cache, 100);
+  std::vector<int32_t> text;
+  for (int turn = 0; turn < 40; ++turn) {
+    for (int i = 0; i < 100; ++i) text.push_back(turn * 1000 + i);
+    auto sequence = sequence_of(turn, 1);
+    sequence->token_ids = text;
+    sequence->num_prompt_tokens = static_cast<int64_t>(text.size());
+    scheduler.add(*sequence);
+    int64_t known = 100 * turn;
+    if (known % kPagePositions < PrefixCache::kMinCopiedTokens) known -= known % kPagePositions;
+    EXPECT_EQ(compute_prompts(scheduler, {sequence.get()}), 100 * (turn + 1) - known);
+    EXPECT_EQ(sequence->num_reused_tokens, known);
+    for (int i = 0; i < 30; ++i) {  // the reply; its last token is not computed
+      sequence->token_ids.push_back(-turn);
+      text.push_back(-turn);
+      if (i < 29) scheduler.commit(scheduler.next_step());
+    }
+    scheduler.remove(*sequence);
+    text.resize(text.size() - 30);  // and is not part of the next turn
+  }
+}
+
+TEST(Scheduler, TheLastTokenIsComputedInAnyCase) {
+  for (const size_t length : {size_t{1}, size_t{16}, size_t{256}, size_t{257}, size_t{512}}) {
+    BlockPool pool(10);
+    PrefixCache cache(pool, 10, kPagePositions);
+    Scheduler scheduler({.max_sequences = 2, .prefill_chunk = 512}, cache, 10);
+    for (int64_t i = 0; i < 3; ++i) {
+      auto sequence = sequence_of(i, length);
+      scheduler.add(*sequence);
+      const StepPlan plan = scheduler.next_step();
+      ASSERT_EQ(plan.windows.size(), 1u);
+      EXPECT_EQ(plan.windows[0].num_logit_rows, 1);
+      scheduler.commit(plan);
+      EXPECT_EQ(sequence->num_uncached_tokens(), 0);
+      const auto reused = static_cast<size_t>(sequence->num_reused_tokens);
+      if (i > 0 && length > PrefixCache::kMinCopiedTokens)
+        EXPECT_EQ(reused, length - 1);
+      else
+        EXPECT_EQ(reused, 0u);
+      scheduler.remove(*sequence);
+    }
+  }
+}
+
+TEST(Scheduler, SaltsAndOptOutShareNothing) {
+  BlockPool pool(10);
+  PrefixCache cache(pool, 10, kPagePositions);
+  Scheduler scheduler({.max_sequences = 2, .prefill_chunk = 512}, cache, 10);
+  int64_t arrival = 0;
+  const auto rows = [&](const char* salt, bool use) {
+    auto sequence = sequence_of(arrival++, 300);
+    sequence->cache_salt = salt;
+    sequence->use_prefix_cache = use;
+    scheduler.add(*sequence);
+    const int64_t num_rows = compute_prompts(scheduler, {sequence.get()});
+    scheduler.remove(*sequence);
+    return num_rows;
+  };
+  EXPECT_EQ(rows("", false), 300);
+  EXPECT_EQ(rows("", true), 300);
+  EXPECT_EQ(rows("", true), 1);
+  EXPECT_EQ(rows("", false), 300);
+  EXPECT_EQ(rows("key a", true), 300);
+  EXPECT_EQ(rows("key b", true), 300);
+  EXPECT_EQ(rows("key a", true), 1);
 }
 
 TEST(BlockPool, CountsUsers) {

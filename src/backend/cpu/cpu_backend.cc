@@ -32,6 +32,10 @@ size_t CpuBackend::kv_page_bytes(std::span<const KvLayerShape> layers) const {
 }
 
 void CpuBackend::embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
+void CpuBackend::copy_page(KvCache& cache, int from, int to) {
+  static_cast<CpuKvCache&>(cache).copy_page(from, to);
+}
+
                        float scale) {
   cpu::embed(pool_, isa_, y, ids, table, scale);
 }

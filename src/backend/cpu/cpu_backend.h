@@ -24,6 +24,7 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<KvCache>> make_kv_cache(std::span<const KvLayerShape> layers,
                                                  int num_pages) override;
   size_t kv_page_bytes(std::span<const KvLayerShape> layers) const override;
+  void copy_page(KvCache& cache, int from, int to) override;
 
   void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
              float scale) override;

@@ -71,6 +71,13 @@ const KvLayerShape& CpuKvCache::layer_shape(int layer) const {
   return layers_[static_cast<size_t>(layer)];
 }
 
+void CpuKvCache::copy_page(int from, int to) {
+  INVAR_CHECK(from >= 0 && from < num_pages && to >= 0 && to < num_pages, "page %d to %d of %d",
+              from, to, num_pages);
+  std::memcpy(data_ + static_cast<size_t>(to) * page_bytes_,
+              data_ + static_cast<size_t>(from) * page_bytes_, page_bytes_);
+}
+
 uint16_t* CpuKvCache::head_block(int page, int layer, int kv_head) {
   const KvLayerShape& shape = layer_shape(layer);
   INVAR_CHECK(page >= 0 && page < num_pages, "page %d of %d", page, num_pages);

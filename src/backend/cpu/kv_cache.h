@@ -24,6 +24,8 @@ class CpuKvCache final : public KvCache {
   CpuKvCache& operator=(const CpuKvCache&) = delete;
 
   const KvLayerShape& layer_shape(int layer) const;
+  // Page `to` of every layer becomes what page `from` is.
+  void copy_page(int from, int to);
   uint16_t* keys(int page, int layer, int kv_head);
   uint16_t* values(int page, int layer, int kv_head);
 

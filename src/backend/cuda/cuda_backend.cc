@@ -154,6 +154,17 @@ class CudaBackend : public Backend {
     return bytes;
   }
 
+  void copy_page(KvCache& cache, int from, int to) override {
+    auto& kv = static_cast<CudaKvCache&>(cache);
+    for (size_t i = 0; i < kv.layers.size(); ++i) {
+      const size_t size = page_bytes(kv.layers[i]);
+      auto* base = kv.pages[i].data();
+      CUDA_CHECK(cudaMemcpyAsync(base + static_cast<size_t>(to) * size,
+                                 base + static_cast<size_t>(from) * size, size,
+                                 cudaMemcpyDeviceToDevice, stream_));
+    }
+  }
+
   void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
              float scale) override {
     const auto& weight = static_cast<const CudaWeight&>(table);

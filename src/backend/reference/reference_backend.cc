@@ -123,6 +123,15 @@ class ReferenceBackend : public Backend {
     return bytes;
   }
 
+  void copy_page(KvCache& cache, int from, int to) override {
+    for (auto& layer : static_cast<ReferenceKvCache&>(cache).layers) {
+      const auto size =
+          static_cast<ptrdiff_t>(kPagePositions) * layer.shape.num_kv_heads * layer.shape.head_dim;
+      for (std::vector<float>* side : {&layer.keys, &layer.values})
+        std::copy_n(side->begin() + from * size, size, side->begin() + to * size);
+    }
+  }
+
   void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
              float scale) override {
     const auto& weight = static_cast<const ReferenceWeight&>(table);

@@ -1,0 +1,102 @@
+// PrefixCache: pages of keys and values that outlive their sequence, found again by the tokens they
+// hold. A tree: a node is one page, its children are the pages that followed it, so the way from
+// the root spells a prompt. Tokens are compared, never only hashes of them. Because there is one
+// arithmetic, a page found here holds the very bits that computing it again would give; the cache
+// changes speed only.
+//
+// A full page is shared by any number of sequences, none of which writes to it. The last, partly
+// filled page of a prompt is found too, but its finder takes a copy, up to the first token that
+// differs.
+//
+// Pages of the cache that no sequence uses count as available: the least recently used ones give
+// way when somebody needs a page. Bookkeeping only; the memory is the backend's. One thread.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/block_pool.h"
+
+namespace invar {
+
+class PrefixCache {
+ public:
+  // A copy costs about as much as computing so many tokens.
+  static constexpr int64_t kMinCopiedTokens = 16;
+
+  struct Node;
+
+  // What one sequence holds. The first `depth` pages are shared full pages, on the way from the
+  // root to `node`; later ones are its own.
+  struct Holding {
+    std::vector<int32_t> pages;
+    Node* node = nullptr;  // null: not attached, nothing is shared
+    int64_t depth = 0;
+  };
+
+  struct Copy {
+    int32_t page = -1;
+    int64_t num_tokens = 0;
+  };
+
+  // At most max_pages pages are kept, those in use by sequences included; 0: none.
+  PrefixCache(BlockPool& pool, int max_pages, int64_t page_tokens);
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  bool enabled() const { return max_pages_ > 0; }
+  int num_kept_pages() const { return num_kept_; }
+  // Pages that allocate() can give: free ones, and kept ones that no sequence uses.
+  int num_available() const { return pool_.num_free() + static_cast<int>(idle_.size()); }
+
+  // A page for one sequence, or nothing when sequences use all of them.
+  std::optional<int32_t> allocate();
+
+  // Sequences with another salt never see each other's pages. `holding` is empty.
+  void attach(Holding& holding, const std::string& salt);
+
+  // Takes the full pages that follow holding.node and hold tokens[depth * page_tokens ..], up to
+  // `limit` tokens in all. All of holding.pages are shared ones.
+  void adopt(Holding& holding, std::span<const int32_t> tokens, int64_t limit);
+
+  // The page below holding.node that agrees longest with the tokens after the shared ones, and for
+  // how many; at least kMinCopiedTokens and never beyond `limit` tokens in all. The page stays as
+  // it is until the next call that may evict.
+  std::optional<Copy> find_copy(const Holding& holding, std::span<const int32_t> tokens,
+                                int64_t limit);
+
+  // Keeps the pages of tokens [0, num_tokens), which are computed; the last one also when it is not
+  // full, if `with_tail`. A full page that is kept already replaces the holding's own copy of it.
+  void publish(Holding& holding, std::span<const int32_t> tokens, int64_t num_tokens,
+               bool with_tail);
+
+  // Gives all pages back; kept ones stay.
+  void release(Holding& holding);
+
+ private:
+  Node* find_child(Node& parent, std::span<const int32_t> tokens) const;
+  bool keep(Node& parent, std::span<const int32_t> tokens, int32_t page);
+  void rename(Node& node, std::span<const int32_t> tokens);
+  void drop(Node& node);
+  bool evict_one();
+  void use(Node& node);
+  void release_page(int32_t page);
+  void drop_prefix_of(Node& parent, std::span<const int32_t> tokens);
+
+  BlockPool& pool_;
+  const int max_pages_;
+  const size_t page_tokens_;
+  std::map<std::string, std::unique_ptr<Node>> roots_;
+  std::vector<Node*> node_of_page_;  // null: not kept
+  std::list<Node*> idle_;            // kept and used by no sequence; most recent first
+  int num_kept_ = 0;
+};
+
+}  // namespace invar
