@@ -75,13 +75,13 @@ struct GenerationRequest {
   int64_t max_tokens = -1;             // -1: up to the end of the context
   std::vector<std::string> stop = {};  // at most 16, each 1 to 256 bytes; not part of the text
   bool ignore_end = false;             // go on past end tokens (benchmarks)
+  bool use_prefix_cache = true;        // speed only
+  std::string cache_salt = {};         // keys and values are shared within one salt only
   int top_logprobs = -1;               // -1: none; 0: the chosen token's; up to 20 alternatives
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 
-  bool use_prefix_cache = true;        // speed only
-  std::string cache_salt = {};         // keys and values are shared within one salt only
 struct TokenLogprob {
   int32_t id = 0;
   float logprob = 0;  // natural log, before penalties, bias and temperature

@@ -133,6 +133,9 @@ class Backend {
   // Bytes of one page over all layers.
   virtual size_t kv_page_bytes(std::span<const KvLayerShape> layers) const = 0;
 
+  // Page `to` of every layer becomes what page `from` is.
+  virtual void copy_page(KvCache& cache, int from, int to) = 0;
+
   // y[t] = row ids[t] of table * scale.   y [num_tokens, table.num_cols]
   virtual void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
                      float scale) = 0;
@@ -155,9 +158,6 @@ class Backend {
 
   // Rotates every head of x [num_rows, num_heads * head_dim] in place; positions [num_rows].
   virtual void rope(Tensor x, int head_dim, std::span<const int32_t> positions,
-  // Page `to` of every layer becomes what page `from` is.
-  virtual void copy_page(KvCache& cache, int from, int to) = 0;
-
                     const RopeSpec& spec) = 0;
 
   // Stores k and v of every window's rows in its pages, then y[t] = softmax over the visible keys

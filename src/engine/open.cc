@@ -138,6 +138,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   parts.num_pages = memory->num_pages;
   parts.max_sequences = options.max_sequences;
   parts.prefill_chunk = options.prefill_chunk;
+  if (options.prefix_cache_bytes >= 0)
+    parts.prefix_cache_pages =
+        static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(options.prefix_cache_bytes) /
+                                                std::max<uint64_t>(question.page_bytes, 1),
+                                            static_cast<uint64_t>(memory->num_pages)));
   describe_parts(*checkpoint, parts.model->info(), *memory, question.page_bytes, parts);
   parts.description.default_sampling =
       default_sampling(checkpoint->generation_config, info.vocab_size);
@@ -145,8 +150,3 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
 }
 
 }  // namespace invar
-  if (options.prefix_cache_bytes >= 0)
-    parts.prefix_cache_pages =
-        static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(options.prefix_cache_bytes) /
-                                                std::max<uint64_t>(question.page_bytes, 1),
-                                            static_cast<uint64_t>(memory->num_pages)));

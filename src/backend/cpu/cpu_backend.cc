@@ -31,11 +31,11 @@ size_t CpuBackend::kv_page_bytes(std::span<const KvLayerShape> layers) const {
   return cpu::kv_page_bytes(layers);
 }
 
-void CpuBackend::embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
 void CpuBackend::copy_page(KvCache& cache, int from, int to) {
   static_cast<CpuKvCache&>(cache).copy_page(from, to);
 }
 
+void CpuBackend::embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
                        float scale) {
   cpu::embed(pool_, isa_, y, ids, table, scale);
 }
