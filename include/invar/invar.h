@@ -39,6 +39,11 @@ struct EngineOptions {
   // -1: whatever running requests leave; 0: none.
   int64_t prefix_cache_bytes = -1;
   std::string chat_template_file = {};  // replaces the checkpoint's own template
+  // Folder where packed weights are kept between starts, so that later ones are quicker
+  // (docs/operations.md); speed only. Empty: packed at every start.
+  std::string packed_cache = {};
+  int64_t packed_cache_bytes = int64_t{32} << 30;  // of all models in it; unused ones go first
+  bool packed_cache_wait = false;  // open() returns when the folder has been written
   // Called from the loading threads, bytes of weights read so far and in all.
   std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
@@ -123,6 +128,7 @@ class TokenStream {
 struct ModelDescription {
   std::string path, family, quantization, tokenizer, chat_template_source;
   std::string backend, isa, isa_why, arithmetic_id, model_sha;
+  std::string packing;  // where packed weights came from: "read from the packed cache", ...
   int num_threads = 0;
   int num_layers = 0, hidden_size = 0, vocab_size = 0;
   int64_t num_parameters = 0;

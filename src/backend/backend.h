@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/threads.h"
 #include "tensor/quant.h"
 #include "tensor/tensor.h"
 
@@ -33,10 +34,28 @@ enum class PartOrder {
   kGateAndUp  // exactly two parts of equal shape; only gated_linear takes the result
 };
 
+// What pack() made in an earlier run (cache/packed_cache.h). A backend names each of its results by
+// all that decides their bytes besides the source and BackendInfo::packed_layout.
+class PackedCache {
+ public:
+  virtual ~PackedCache() = default;
+  // Whether an earlier run left something: then the source will hardly be read.
+  virtual bool is_filled() const = 0;
+  // Fills `memory` with what keep() was given under that name, bit for bit, with the help of `pool`.
+  // False: it is not there, and `memory` is still all zeros. Each section of a model is asked for
+  // once, in the same order in every run.
+  virtual bool read(const std::string& section, const std::shared_ptr<uint8_t[]>& memory,
+                    size_t num_bytes, ThreadPool& pool) = 0;
+  // `memory` never changes again. Called after each read() that said false.
+  virtual void keep(const std::string& section, std::shared_ptr<const uint8_t[]> memory,
+                    size_t num_bytes) = 0;
+};
+
 struct PackRequest {
   std::vector<MatrixView> parts;  // equal num_cols; formats may differ
   PartOrder order = PartOrder::kStacked;
   MatrixRole role = MatrixRole::kInner;
+  PackedCache* cache = nullptr;  // for backends with a packed_layout
 };
 
 // A matrix in the layout that a backend's kernels stream.
@@ -115,6 +134,9 @@ struct BackendInfo {
   std::string isa;            // "avx2"
   std::string why;            // why this one: "best of portable avx2; no avx512_vnni on this CPU"
   int num_threads = 1;
+  // What a packed matrix looks like in memory: "cpu-panels-1". Empty: nothing that could be kept.
+  // Changes whenever pack() makes other bytes of the same source.
+  std::string packed_layout;
 };
 
 class Backend {

@@ -20,8 +20,14 @@ struct Descriptor {
   }
 };
 
-// Opens a regular file and returns its size.
-Result<size_t> open_regular(const std::string& path, Descriptor& descriptor) {
+FileState state_of(const struct stat& info) {
+  const auto ns = [](const timespec& t) { return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec; };
+  return {static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(info.st_ino), ns(info.st_mtim),
+          ns(info.st_ctim)};
+}
+
+// Opens a regular file.
+Result<FileState> open_regular(const std::string& path, Descriptor& descriptor) {
   // Without O_NONBLOCK the opening of a pipe waits until somebody writes to it.
   descriptor.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor.fd < 0) {
@@ -33,14 +39,15 @@ Result<size_t> open_regular(const std::string& path, Descriptor& descriptor) {
     return io_error("%s: cannot stat: %s", path.c_str(), std::strerror(errno));
   if (S_ISDIR(info.st_mode)) return io_error("%s: is a folder, expected a file", path.c_str());
   if (!S_ISREG(info.st_mode)) return io_error("%s: is not a regular file", path.c_str());
-  return static_cast<size_t>(info.st_size);
+  return state_of(info);
 }
 
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   Descriptor descriptor;
-  INVAR_TRY(const size_t size, open_regular(path, descriptor));
+  INVAR_TRY(const FileState state, open_regular(path, descriptor));
+  const size_t size = state.size;
   if (size == 0) return corrupt("%s: file is empty", path.c_str());
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.fd, 0);
   if (data == MAP_FAILED)
@@ -49,6 +56,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   file.path_ = path;
   file.data_ = static_cast<const uint8_t*>(data);
   file.size_ = size;
+  file.state_ = state;
   return file;
 }
 
@@ -58,6 +66,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(state_, other.state_);
   return *this;
 }
 
@@ -75,7 +84,8 @@ void MappedFile::drop_pages(size_t offset, size_t size) const {
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   Descriptor descriptor;
-  INVAR_TRY(const size_t size, open_regular(path, descriptor));
+  INVAR_TRY(const FileState state, open_regular(path, descriptor));
+  const size_t size = state.size;
   if (size > max_bytes)
     return corrupt("%s: %zu bytes, expected at most %zu", path.c_str(), size, max_bytes);
   std::string text(size, '\0');
@@ -88,6 +98,13 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
     done += static_cast<size_t>(count);
   }
   return text;
+}
+
+Result<FileState> file_state(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0)
+    return io_error("%s: cannot stat: %s", path.c_str(), std::strerror(errno));
+  return state_of(info);
 }
 
 bool file_exists(const std::string& path) {

@@ -10,6 +10,16 @@
 
 namespace invar {
 
+// What the file system says about a file's content: equal states of a path mean that nobody wrote
+// to the file or put another in its place. ctime is the change of anything; no program can set it
+// back.
+struct FileState {
+  uint64_t size = 0, inode = 0;
+  int64_t mtime_ns = 0, ctime_ns = 0;
+  bool operator==(const FileState&) const = default;
+};
+Result<FileState> file_state(const std::string& path);
+
 // A file mapped read-only. The bytes stay valid while the object lives. A file that another process
 // shortens while it is mapped ends ours with SIGBUS; docs/operations.md says so.
 class MappedFile {
@@ -24,6 +34,7 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  const FileState& state() const { return state_; }  // when it was mapped
 
   // Tells the kernel that [offset, offset + size) will not be read again soon, so that its page
   // cache pages may go. Speed and memory only.
@@ -33,6 +44,7 @@ class MappedFile {
   std::string path_;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
+  FileState state_;
 };
 
 // The whole file as a string. Errors as MappedFile::open, and kCorrupt when larger than max_bytes.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "cache/packed_cache.h"
 #include "invar/invar.h"
 #include "models/model.h"
 #include "tokenizer/tokenizer.h"
@@ -14,6 +15,7 @@
 namespace invar {
 
 struct EngineParts {
+  std::unique_ptr<DiskPackedCache> packed_cache;  // may still be writing; null: none
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;  // made with `backend`
   std::unique_ptr<Tokenizer> tokenizer;

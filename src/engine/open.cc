@@ -4,6 +4,7 @@
 #include "engine/open.h"
 
 #include <algorithm>
+#include <future>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -31,6 +32,8 @@ Result<void> check_options(const EngineOptions& options) {
   INVAR_TRY_VOID(check_range("max_sequences", options.max_sequences, 1, 1024));
   INVAR_TRY_VOID(check_range("kv_bytes", options.kv_bytes, 0, int64_t{1} << 50));
   INVAR_TRY_VOID(check_range("prefill_chunk", options.prefill_chunk, 1, 65536));
+  INVAR_TRY_VOID(
+      check_range("packed_cache_bytes", options.packed_cache_bytes, 0, int64_t{1} << 50));
   return {};
 }
 
@@ -47,6 +50,23 @@ Result<void> choose_template(const EngineOptions& options, const Checkpoint& che
   parts.chat_templates = {{"default", *std::move(text)}};
   parts.description.chat_template_source = options.chat_template_file;
   return {};
+}
+
+// Null: no cache is wanted, or it cannot be used.
+std::unique_ptr<DiskPackedCache> open_packed_cache(const EngineOptions& options,
+                                                   const Checkpoint& checkpoint,
+                                                   const Backend& backend) {
+  const BackendInfo& info = backend.info();
+  if (options.packed_cache.empty() || info.packed_layout.empty()) return nullptr;
+  PackedCacheOptions cache;
+  cache.folder = options.packed_cache;
+  cache.max_bytes = static_cast<uint64_t>(options.packed_cache_bytes);
+  cache.backend = info.name;
+  cache.layout = info.packed_layout;
+  cache.fingerprint = checkpoint.fingerprint;
+  cache.source = {checkpoint.files, checkpoint.states};
+  cache.num_threads = info.num_threads;
+  return DiskPackedCache::open(std::move(cache));
 }
 
 void describe_parts(const Checkpoint& checkpoint, const ModelInfo& model, const MemoryPlan& memory,
@@ -126,13 +146,33 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   question.max_sequences = options.max_sequences;
   const Result<MemoryPlan> memory = plan_memory(question);
   if (!memory) return with_context(options.model, memory.error());
-  INVAR_TRY(parts.tokenizer, Tokenizer::from_checkpoint(*checkpoint));
+  parts.packed_cache = open_packed_cache(options, *checkpoint, *parts.backend);
+  // What was packed before had a tokenizer that works: it can be made while panels are read. Else a
+  // broken one is said before the long work.
+  const bool is_packed = parts.packed_cache != nullptr && parts.packed_cache->is_filled();
+  std::future<Result<std::unique_ptr<Tokenizer>>> tokenizer =
+      std::async(is_packed ? std::launch::async : std::launch::deferred,
+                 [&] { return Tokenizer::from_checkpoint(*checkpoint); });
+  if (!is_packed) {
+    INVAR_TRY(parts.tokenizer, tokenizer.get());
+  }
   INVAR_TRY_VOID(choose_template(options, *checkpoint, parts));
 
   ProgressFn progress;
   if (options.progress)
     progress = [&](const LoadProgress& p) { options.progress(p.bytes_done, p.bytes_total); };
-  INVAR_TRY(parts.model, load_model(*checkpoint, *parts.backend, progress));
+  INVAR_TRY(parts.model,
+            load_model(*checkpoint, *parts.backend, progress, parts.packed_cache.get()));
+  if (is_packed) {
+    INVAR_TRY(parts.tokenizer, tokenizer.get());
+  }
+  if (parts.packed_cache != nullptr) {
+    parts.packed_cache->finish();
+    if (options.packed_cache_wait) parts.packed_cache->wait();
+    parts.description.packing = parts.packed_cache->describe();
+  } else {
+    parts.description.packing = "packed now";
+  }
 
   parts.context = memory->context;
   parts.num_pages = memory->num_pages;

@@ -58,7 +58,8 @@ class DenseDecoder : public Model {
     return ops::lm_head(ctx, x, lm_head_ ? *lm_head_ : *embed_tokens_, c.logit_softcap);
   }
 
-  Result<void> load(const ModelSource& source, Backend& backend, const ProgressFn& progress);
+  Result<void> load(const ModelSource& source, Backend& backend, const ProgressFn& progress,
+                    PackedCache* cache);
 
  private:
   // x + w h, or for gemma x + norm(w h).
@@ -92,14 +93,16 @@ class DenseDecoder : public Model {
 // drops the file pages behind, so that source and packed copy never stand in memory together.
 class Packer {
  public:
-  Packer(const ModelSource& source, Backend& backend, const ProgressFn& progress)
-      : source_(source), backend_(backend), progress_(progress) {
+  Packer(const ModelSource& source, Backend& backend, const ProgressFn& progress,
+         PackedCache* cache)
+      : source_(source), backend_(backend), progress_(progress), cache_(cache) {
     for (const TensorInfo& tensor : source.checkpoint().tensors())
       progress_state_.bytes_total += tensor.matrix.num_bytes();
   }
 
-  // Layer -1: everything outside of layers.
+  // Layer -1: everything outside of layers. What a cache has is not read from the source.
   void read_ahead(int layer) const {
+    if (cache_ != nullptr && cache_->is_filled()) return;
     for (const TensorInfo& tensor : source_.checkpoint().tensors()) {
       if (ModelSource::layer_of(tensor.name) != layer) continue;
       const MatrixView& m = tensor.matrix;
@@ -108,6 +111,7 @@ class Packer {
   }
 
   Result<std::unique_ptr<PackedWeight>> pack(PackRequest request) {
+    request.cache = cache_;
     INVAR_TRY(auto packed, backend_.pack(request));
     packed_bytes += packed->num_bytes;
     for (const MatrixView& part : request.parts) {
@@ -134,15 +138,16 @@ class Packer {
   const ModelSource& source_;
   Backend& backend_;
   const ProgressFn& progress_;
+  PackedCache* cache_;
   LoadProgress progress_state_;
 };
 
 Result<void> DenseDecoder::load(const ModelSource& source, Backend& backend,
-                                const ProgressFn& progress) {
+                                const ProgressFn& progress, PackedCache* cache) {
   const DenseConfig& c = config_;
   const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
   const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
-  Packer packer(source, backend, progress);
+  Packer packer(source, backend, progress, cache);
   packer.read_ahead(-1);
   packer.read_ahead(0);
 
@@ -290,9 +295,9 @@ Result<DenseConfig> parse_dense_config(const ModelSource& source, const Json& co
 
 Result<std::unique_ptr<Model>> load_dense(const DenseConfig& config, const ModelSource& source,
                                           Backend& backend, ModelInfo info,
-                                          const ProgressFn& progress) {
+                                          const ProgressFn& progress, PackedCache* cache) {
   auto model = std::make_unique<DenseDecoder>(config, std::move(info));
-  INVAR_TRY_VOID(model->load(source, backend, progress));
+  INVAR_TRY_VOID(model->load(source, backend, progress, cache));
   return std::unique_ptr<Model>(std::move(model));
 }
 

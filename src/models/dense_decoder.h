@@ -53,6 +53,6 @@ Result<DenseConfig> parse_dense_config(const ModelSource& source, const Json& co
 // `info` describes the model as far as config and file do; loading fills in the rest.
 Result<std::unique_ptr<Model>> load_dense(const DenseConfig& config, const ModelSource& source,
                                           Backend& backend, ModelInfo info,
-                                          const ProgressFn& progress);
+                                          const ProgressFn& progress, PackedCache* cache);
 
 }  // namespace invar

@@ -49,9 +49,11 @@ struct LoadProgress {
 using ProgressFn = std::function<void(const LoadProgress&)>;
 
 // Reads config, checks every tensor's name and shape, packs. An unknown architecture lists the
-// known ones; a missing or wrong tensor is named with expected and found shapes.
+// known ones; a missing or wrong tensor is named with expected and found shapes. `cache` may spare
+// the packing; it must be this checkpoint's.
 Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, Backend& backend,
-                                          const ProgressFn& progress = {});
+                                          const ProgressFn& progress = {},
+                                          PackedCache* cache = nullptr);
 
 // Config and shapes only, no packing: for `invar info` and `invar plan`. packed_bytes is an
 // estimate from the file's formats.

@@ -133,11 +133,11 @@ Result<DenseConfig> parse_config(const Opened& opened) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, Backend& backend,
-                                          const ProgressFn& progress) {
+                                          const ProgressFn& progress, PackedCache* cache) {
   INVAR_TRY(const Opened opened, open_source(checkpoint));
   INVAR_TRY(const DenseConfig config, parse_config(opened));
   INVAR_TRY(auto model,
-            load_dense(config, opened.source, backend, info_of(opened, config), progress));
+            load_dense(config, opened.source, backend, info_of(opened, config), progress, cache));
   const std::vector<std::string> unused = opened.source.unused_tensors();
   if (!unused.empty())
     log(LogLevel::kWarning, "%s: %zu tensors are not used by family %s: %s",

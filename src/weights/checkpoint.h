@@ -42,6 +42,7 @@ class Checkpoint {
   Container container = Container::kGguf;
   std::string path;                // as given
   std::vector<std::string> files;  // all weight files
+  std::vector<FileState> states;   // of `files`, when they were opened
   uint64_t total_file_bytes = 0;
 
   // GGUF: the key/value pairs, arrays as JSON arrays (except tokenizer arrays, see below).

@@ -28,6 +28,7 @@ class GgufCheckpoint : public Checkpoint {
     if (!chat_templates.empty()) chat_template_source = "gguf";
     for (const WeightFile& weights : files_) {
       files.push_back(weights.file.path());
+      states.push_back(weights.file.state());
       total_file_bytes += weights.file.bytes().size();
     }
     fingerprint = weight_fingerprint(files_, "gguf");

@@ -125,6 +125,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     INVAR_TRY_VOID(load_templates(folder));
     for (const WeightFile& weights : files_) {
       files.push_back(weights.file.path());
+      states.push_back(weights.file.state());
       total_file_bytes += weights.file.bytes().size();
     }
     fingerprint = weight_fingerprint(files_, config.text);

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "backend/cpu/linear.h"
+#include "backend/cpu/panels.h"
 #include "backend/cpu_linear_oracle.h"
+#include "base/block_hash.h"
 
 namespace invar::cpu {
 namespace {
@@ -67,6 +69,34 @@ TEST(CpuPack, PanelsAreAboutAsSmallAsTheFile) {
               1.06 * static_cast<double>(m.view.num_bytes()))
         << spec.name();
   }
+}
+
+// Panels are kept on disk under this name (cache/packed_cache.h). A hash that moves means that
+// pack() makes other bytes: then kPanelLayout gets another number, and only then this one a new
+// value.
+TEST(CpuPack, LayoutIsTheFrozenOne) {
+  ThreadPool pool(1);
+  std::vector<uint64_t> hashes;
+  for (const test::FormatSpec& spec : test::all_formats()) {
+    std::mt19937 random(17);
+    test::OwnedMatrix m = test::random_matrix(spec, 24, 512, random);
+    // The generator's bytes must not depend on a library's distributions.
+    for (std::vector<uint8_t>* bytes : {&m.data, &m.scales, &m.biases})
+      for (uint8_t& byte : *bytes) byte = static_cast<uint8_t>(random() >> 24);
+    for (const PartOrder order : {PartOrder::kStacked, PartOrder::kGateAndUp}) {
+      PackRequest request;
+      request.parts = {m.view, m.view};
+      request.order = order;
+      const auto packed = pack_panels(request, pool, {});
+      ASSERT_TRUE(packed.ok()) << spec.name();
+      const auto& panels = static_cast<const PackedPanels&>(**packed);
+      hashes.push_back(block_hash({panels.memory.get(), panels.num_bytes}));
+    }
+  }
+  const uint64_t all =
+      block_hash({reinterpret_cast<const uint8_t*>(hashes.data()), hashes.size() * 8});
+  EXPECT_EQ(std::string(kPanelLayout), "cpu-panels-1");
+  EXPECT_EQ(all, 0xd06faab55d349dc9u);
 }
 
 TEST(CpuPack, ArenaMemoryIsZeroedAlignedAndOutlivesTheArena) {

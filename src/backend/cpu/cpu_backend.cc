@@ -7,6 +7,7 @@
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/kv_cache.h"
+#include "backend/cpu/panels.h"
 #include "backend/cpu/rms_norm.h"
 #include "base/check.h"
 
@@ -103,6 +104,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendOptions& options)
   info.arithmetic_id = options.activation_bits == 12 ? "cpu-1-a12" : "cpu-1";
   info.isa = cpu::isa_name(choice.isa);
   info.why = choice.why;
+  info.packed_layout = cpu::kPanelLayout;
   info.num_threads = options.num_threads > 0 ? options.num_threads : default_num_threads();
   return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(
       std::move(info), choice.isa, cpu::LinearOptions{options.activation_bits}));

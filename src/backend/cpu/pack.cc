@@ -62,6 +62,24 @@ Result<std::unique_ptr<PackedPanels>> lay_out(const PackRequest& request,
   return packed;
 }
 
+// What decides the panels' bytes. Activation bits and role are no part of it: all arithmetics and
+// instruction sets read the same panels. Of a matrix' name ("file: 'tensor'") the file is left out,
+// so that a model may be renamed.
+std::string section_name(const PackRequest& request) {
+  std::string name = request.order == PartOrder::kGateAndUp ? "gated" : "stacked";
+  for (const MatrixView& part : request.parts) {
+    const size_t file = part.name.find(": ");
+    name +=
+        format(" | %s %s %ldx%ld", part.name.c_str() + (file == std::string::npos ? 0 : file + 2),
+               format_name(part.format), long{part.num_rows}, long{part.num_cols});
+    if (part.format == WeightFormat::kMlxAffine)
+      name += format(" bits %d group %d scales %d", part.bits, part.group_size,
+                     static_cast<int>(part.scale_dtype));
+    if (part.interleaved_head_dim != 0) name += format(" heads of %d", part.interleaved_head_dim);
+  }
+  return name;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PackedWeight>> pack_panels(const PackRequest& request, ThreadPool& pool,
@@ -74,6 +92,10 @@ Result<std::unique_ptr<PackedWeight>> pack_panels(const PackRequest& request, Th
   if (packed->memory == nullptr)
     return resource_exhausted("no memory for %zu bytes of packed weights (%s)", packed->num_bytes,
                               request.parts[0].name.c_str());
+  const std::string section = request.cache == nullptr ? "" : section_name(request);
+  if (request.cache != nullptr &&
+      request.cache->read(section, packed->memory, packed->num_bytes, pool))
+    return std::unique_ptr<PackedWeight>(std::move(packed));
   const bool gated = request.order == PartOrder::kGateAndUp;
   for (size_t i = 0; i < packed->segments.size(); ++i) {
     const PanelSegment& segment = packed->segments[i];
@@ -86,6 +108,7 @@ Result<std::unique_ptr<PackedWeight>> pack_panels(const PackRequest& request, Th
       }
     });
   }
+  if (request.cache != nullptr) request.cache->keep(section, packed->memory, packed->num_bytes);
   return std::unique_ptr<PackedWeight>(std::move(packed));
 }
 

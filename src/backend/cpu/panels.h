@@ -49,6 +49,10 @@
 
 namespace invar::cpu {
 
+// Names everything above this line. Whoever changes what bytes pack() makes counts it up, so that
+// panels on disk (cache/packed_cache.h) are made again; tests/backend/cpu_pack_test.cc freezes it.
+inline constexpr const char* kPanelLayout = "cpu-panels-1";
+
 inline constexpr int kPanelRows = 16;
 inline constexpr int kGroup = 32;
 

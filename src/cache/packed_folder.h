@@ -1,0 +1,60 @@
+// The folder of packed files: found, made and trusted only when it is ours alone; temporary files
+// of writers that died are removed, and the files unused for longest when the limit is passed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/packed_file.h"
+
+namespace invar {
+
+class PackedFolder {
+ public:
+  struct Entry {
+    std::string name;
+    uint64_t num_bytes = 0;
+    int64_t used_ns = 0;  // last use, since 1970
+  };
+
+  // Made with mode 0700 when it is missing and `create` is set. Refused: a link, another user's
+  // folder, one that others may write to.
+  static Result<PackedFolder> open(const std::string& path, bool create);
+
+  const std::string& path() const { return path_; }
+
+  // Never follows a link. kNotFound: no such file; other errors: not ours, no file.
+  Result<Descriptor> open_file(const std::string& name) const;
+
+  // A file under a name of its own, mode 0600, locked while it is open: that is how others know
+  // that its writer lives. nullopt: another process writes the same one now.
+  struct Temporary {
+    std::string name;
+    Descriptor file;
+  };
+  Result<std::optional<Temporary>> create_temporary(const std::string& final_name) const;
+  // Becomes `final_name`, in place of what has that name, all at once and for good.
+  Result<void> publish(const Temporary& temporary, const std::string& final_name) const;
+  void remove(const std::string& name) const;
+
+  // Packed files, the longest unused first.
+  std::vector<Entry> list() const;
+  void remove_abandoned() const;
+  // Removes files other than `keep` until all and `num_bytes` more stay within `limit`, and says
+  // whether they do. `removed` counts.
+  bool make_room(uint64_t num_bytes, uint64_t limit, const std::string& keep, int& removed) const;
+  // What the file system has left for us.
+  uint64_t free_bytes() const;
+
+ private:
+  std::string path_;
+  Descriptor folder_;
+};
+
+inline constexpr std::string_view kPackedSuffix = ".packed";
+
+}  // namespace invar
