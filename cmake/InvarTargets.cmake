@@ -45,12 +45,37 @@ target_include_directories(invar_flags INTERFACE
 # Kernels are fast in every build type; tools/check_compilers.sh takes other levels.
 set(INVAR_KERNEL_LEVEL "-O3" CACHE STRING "Optimisation of the files with an instruction set")
 
+# On AArch64 GCC 12 moves loads up before it hands out registers and then spills sums; ARM kernels are
+# written in the order in which registers suffice.
+set(INVAR_IN_ORDER $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
+
+# Sources that this build has no use for: other architectures' kernels, and one of base/hash.h's two
+# implementations.
+set(INVAR_LEFT_OUT "")
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  list(APPEND INVAR_LEFT_OUT "_neon\\.cc$" "_i8mm\\.cc$")
+endif()
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  list(APPEND INVAR_LEFT_OUT "_avx[0-9a-z]*\\.cc$")
+endif()
+if(INVAR_CORE_ONLY)
+  list(APPEND INVAR_LEFT_OUT "/base/hash\\.cc$")
+else()
+  list(APPEND INVAR_LEFT_OUT "/base/hash_plain\\.cc$")
+endif()
+
 # invar_layer(name [DIR folder] DEPS targets...): static library invar_<name> of all sources in the
-# folder. A file that ends in _avx2.cc, _avxvnni.cc or _avx512.cc is compiled for that set, and only
-# such a file: what runs is chosen at run time.
+# folder. A file that ends in _avx2.cc, _avxvnni.cc, _avx512.cc, _neon.cc or _i8mm.cc is compiled for
+# that set, and only such a file: what runs is chosen at run time. INVAR_CORE_ONLY leaves out layers
+# whose libraries are not there.
 set(INVAR_LAYERS "" CACHE INTERNAL "")
 function(invar_layer name)
   cmake_parse_arguments(ARG "" "DIR" "DEPS" ${ARGN})
+  foreach(dep IN LISTS ARG_DEPS)
+    if(INVAR_CORE_ONLY AND NOT TARGET ${dep})
+      return()
+    endif()
+  endforeach()
   if(NOT ARG_DIR)
     set(ARG_DIR src/${name})
   endif()
@@ -61,6 +86,9 @@ function(invar_layer name)
   if(NOT INVAR_AVXVNNI)
     list(FILTER sources EXCLUDE REGEX "_avxvnni\\.cc$")
   endif()
+  foreach(pattern IN LISTS INVAR_LEFT_OUT)
+    list(FILTER sources EXCLUDE REGEX "${pattern}")
+  endforeach()
   if(sources)
     add_library(invar_${name} STATIC ${sources})
     target_link_libraries(invar_${name} PUBLIC invar_flags ${ARG_DEPS})
@@ -89,6 +117,12 @@ function(invar_layer name)
     elseif(source MATCHES "_avx512\\.cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
         "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512;${INVAR_KERNEL_LEVEL};-Wno-uninitialized")
+    elseif(source MATCHES "_neon\\.cc$")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+        COMPILE_OPTIONS "-march=armv8.2-a+dotprod;${INVAR_KERNEL_LEVEL};${INVAR_IN_ORDER}")
+    elseif(source MATCHES "_i8mm\\.cc$")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+        COMPILE_OPTIONS "-march=armv8.2-a+dotprod+i8mm;${INVAR_KERNEL_LEVEL};${INVAR_IN_ORDER}")
     endif()
   endforeach()
   set(INVAR_LAYERS ${INVAR_LAYERS} invar_${name} CACHE INTERNAL "")
@@ -97,6 +131,11 @@ endfunction()
 # invar_test(folder DEPS targets...): one GoogleTest program of all tests/<folder>/*_test.cc.
 function(invar_test folder)
   cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  foreach(dep IN LISTS ARG_DEPS)
+    if(INVAR_CORE_ONLY AND NOT TARGET ${dep})
+      return()
+    endif()
+  endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*.cc)
   if(NOT sources)
     return()

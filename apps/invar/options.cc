@@ -38,7 +38,7 @@ void EngineFlags::add_backend(FlagSet& flags) {
   flags.group("Where it runs");
   flags.choice("--backend", {"cpu", "reference"}, backend,
                "reference is scalar and slow, the yardstick.", "cpu");
-  flags.choice("--cpu-isa", {"portable", "avx2", "avxvnni", "avx512"}, cpu_isa,
+  flags.choice("--cpu-isa", {"portable", "avx2", "avxvnni", "avx512", "neon", "i8mm"}, cpu_isa,
                "Same bits on each. Default: the best that this CPU has.");
   flags.choice("--activations", {"8", "12"}, activation_bits,
                "Bits of activations that meet quantized weights; 12 is slower and closer.", "8");

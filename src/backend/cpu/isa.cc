@@ -1,4 +1,5 @@
-// CPUID, read by hand: the compilers' __builtin_cpu_supports know different lists of features.
+// CPUID, read by hand: the compilers' __builtin_cpu_supports know different lists of features. On
+// AArch64 the kernel tells what the CPU has.
 #include "backend/cpu/isa.h"
 
 #include <cstdint>
@@ -6,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace invar::cpu {
@@ -16,7 +19,10 @@ void append_word(std::string& words, const char* word) {
   words += word;
 }
 
-constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512};
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni,
+                        Isa::kAvx512,   Isa::kNeon, Isa::kI8mm};
+
+bool is_arm(Isa isa) { return isa == Isa::kNeon || isa == Isa::kI8mm; }
 
 #if defined(__x86_64__)
 
@@ -46,6 +52,7 @@ std::string missing_features(Isa isa) {
     if (!there) append_word(missing, name);
   };
   if (isa == Isa::kPortable) return missing;
+  if (is_arm(isa)) return "AArch64";
   const Registers leaf1 = cpuid(1), leaf7 = cpuid(7);
   const uint64_t saved = saved_state();
   need("avx2", leaf7.ebx & (1u << 5));
@@ -75,11 +82,35 @@ std::string missing_features(Isa isa) {
 #endif
 }
 
+#elif defined(__aarch64__)
+
+std::string missing_features(Isa isa) {
+  if (isa == Isa::kPortable) return "";
+  if (!is_arm(isa)) return "x86-64";
+  // Bits of the Linux ABI, written out: not every libc's headers have both.
+  constexpr unsigned long kHwcapDotProd = 1ul << 20, kHwcap2I8mm = 1ul << 13;
+  std::string missing;
+  if ((getauxval(AT_HWCAP) & kHwcapDotProd) == 0) append_word(missing, "dotprod");
+  if (isa == Isa::kI8mm && (getauxval(AT_HWCAP2) & kHwcap2I8mm) == 0) append_word(missing, "i8mm");
+  return missing;
+}
+
 #else
 
-std::string missing_features(Isa isa) { return isa == Isa::kPortable ? "" : "x86-64"; }
+std::string missing_features(Isa isa) {
+  return isa == Isa::kPortable ? "" : is_arm(isa) ? "AArch64" : "x86-64";
+}
 
 #endif
+
+// Whether it says anything that this CPU lacks the set.
+bool is_of_this_architecture(Isa isa) {
+#if defined(__aarch64__)
+  return is_arm(isa);
+#else
+  return !is_arm(isa);
+#endif
+}
 
 std::string available_names() {
   std::string names;
@@ -100,6 +131,10 @@ const char* isa_name(Isa isa) {
       return "avxvnni";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kNeon:
+      return "neon";
+    case Isa::kI8mm:
+      return "i8mm";
   }
   return "?";
 }
@@ -117,7 +152,7 @@ Result<IsaChoice> choose_isa(std::string_view name) {
       if (missing.empty()) {
         choice.isa = isa;
         lacking.clear();  // of interest for better sets only
-      } else if (lacking.empty()) {
+      } else if (lacking.empty() && is_of_this_architecture(isa)) {
         lacking = "; no " + missing;
       }
     }

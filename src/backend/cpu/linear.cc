@@ -24,6 +24,7 @@ constexpr int64_t kBlockBytes = 256 << 10;
 
 const LinearKernels& kernels_of(Isa isa) {
   switch (isa) {
+#if defined(__x86_64__)
     case Isa::kAvx512:
 #ifdef INVAR_NO_AVX512
       break;  // choose_isa() never gives it then
@@ -38,7 +39,13 @@ const LinearKernels& kernels_of(Isa isa) {
 #endif
     case Isa::kAvx2:
       return linear_kernels_avx2();
-    case Isa::kPortable:
+#elif defined(__aarch64__)
+    case Isa::kI8mm:
+      return linear_kernels_i8mm();
+    case Isa::kNeon:
+      return linear_kernels_neon();
+#endif
+    default:
       break;
   }
   return linear_kernels_portable();

@@ -43,7 +43,9 @@ struct LinearKernels {
 
   // Quantizes one row into slot `slot` of a tile: a group's scale is amax / limit with limit 127
   // (bits 8) or 2047 (12). Groups too small for a finite limit / amax count as zero. False if some
-  // value is not finite; such groups count as zero too. Null members of the tile are not written.
+  // value is not finite; such groups count as zero too. Null members of the tile are not written. A
+  // set may keep 12-bit values in a form of its own in the memory of `quads`, and leave out sums
+  // that its kernels do not read.
   bool (*quantize_row)(const float* x, int64_t num_groups, int bits, const ActivationTile& tile,
                        int slot);
 
@@ -86,6 +88,8 @@ const LinearKernels& linear_kernels_portable();
 const LinearKernels& linear_kernels_avx2();
 const LinearKernels& linear_kernels_avxvnni();
 const LinearKernels& linear_kernels_avx512();
+const LinearKernels& linear_kernels_neon();
+const LinearKernels& linear_kernels_i8mm();
 
 // One group of a panel, plain C++; used by the portable kernels and by the embedding lookup.
 void unpack_group(PanelKind kind, DType scale_dtype, int groups_per_step, const uint8_t* step,

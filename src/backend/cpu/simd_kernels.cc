@@ -17,6 +17,10 @@ namespace avx512 {
 extern const SimdKernels kSimdKernels;
 }
 #endif
+#elif defined(__aarch64__)
+namespace neon {
+extern const SimdKernels kSimdKernels;
+}
 #endif
 
 const SimdKernels& simd_kernels(Isa isa) {
@@ -26,6 +30,8 @@ const SimdKernels& simd_kernels(Isa isa) {
 #endif
   // AVX-VNNI adds integer dots only, and nothing here has those.
   if (isa == Isa::kAvx2 || isa == Isa::kAvxVnni) return avx2::kSimdKernels;
+#elif defined(__aarch64__)
+  if (isa == Isa::kNeon || isa == Isa::kI8mm) return neon::kSimdKernels;
 #endif
   INVAR_CHECK(isa == Isa::kPortable, "no kernels for '%s' in this build", isa_name(isa));
   return portable::kSimdKernels;

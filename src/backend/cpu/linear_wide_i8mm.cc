@@ -1,0 +1,9 @@
+// AArch64 with i8mm: packed panels against 12-bit activations.
+#include "backend/cpu/linear_instances_arm.h"
+#include "backend/cpu/linear_neon.h"
+
+namespace invar::cpu::i8mm {
+
+PanelFn wide_fn(PanelKind kind, int rows) { return panel_of<12>(kind, rows); }
+
+}  // namespace invar::cpu::i8mm

@@ -1,0 +1,13 @@
+// The vector kernels compiled for AArch64; both of its sets (isa.h) use them.
+#include "backend/cpu/simd_kernels.h"
+
+#define INVAR_SIMD_SET neon
+// clang-format off: each of these needs the ones before it.
+#include "backend/cpu/simd_neon.h"
+#include "backend/cpu/simd_math_inl.h"
+#include "backend/cpu/row_ops_inl.h"
+#include "backend/cpu/rms_norm_inl.h"
+#include "backend/cpu/rope_inl.h"
+#include "backend/cpu/attention_inl.h"
+#include "backend/cpu/simd_table_inl.h"
+// clang-format on
