@@ -195,9 +195,7 @@ void run_panel(const LinearKernels& kernels, const PackedPanels& w, const PanelF
 const GroupBlock* unpack(const LinearKernels& kernels, const PackedPanels& w,
                          const PanelFormat& format, const uint8_t* panel, int64_t num_rows,
                          Scratch& scratch) {
-  if (kernels.min_block_rows == 0 || is_float(format)) return nullptr;
-  if (num_rows < kernels.min_block_rows &&
-      kernels.panel_fn(format.kind, w.activation_bits, 1) != nullptr)
+  if (kernels.min_block_rows == 0 || num_rows < kernels.min_block_rows || is_float(format))
     return nullptr;
   PanelRun run;
   run.panel = panel;

@@ -55,9 +55,9 @@ const LinearKernels& linear_kernels_avx512() {
         return bits == 8 ? avx512::narrow_fn(kind, rows) : avx512::wide_fn(kind, rows);
       },
       avx512::float_fn,
-      1 << 30,  // eight rows a tile pay for the unpacking: blocks only where there is no panel_fn
-      avx512::unpack_panel,
-      [](PanelKind kind, int, int rows) { return avx512::block_fn(kind, rows); },
+      0,  // eight rows a tile pay for reading the codes from the panel
+      nullptr,
+      nullptr,
   };
   return kKernels;
 }

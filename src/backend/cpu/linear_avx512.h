@@ -9,11 +9,7 @@ inline constexpr int kMaxRows = 8;
 
 // Any quantized kind against 8-bit activations.
 LinearKernels::PanelFn narrow_fn(PanelKind kind, int rows);
-// Any quantized kind against `quads`; null where only blocks are served.
+// Any quantized kind against 12-bit activations.
 LinearKernels::PanelFn wide_fn(PanelKind kind, int rows);
-
-void unpack_panel(const PanelRun& run, GroupBlock* out);
-// `quads` only.
-LinearKernels::PanelFn block_fn(PanelKind kind, int rows);
 
 }  // namespace invar::cpu::avx512

@@ -52,7 +52,7 @@ struct LinearKernels {
   // Does this kind read `quads` (else `bytes`)?
   bool (*reads_quads)(PanelKind kind, int bits);
 
-  // 1 <= rows <= max_rows. panel_fn may be null: the pair is served by blocks only.
+  // 1 <= rows <= max_rows.
   PanelFn (*panel_fn)(PanelKind kind, int bits, int rows);
   FloatFn (*float_fn)(PanelKind kind, int rows);
 
