@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/isa.h"
+#include "backend/sweep.h"
 #include "models/harness.h"
 
 namespace invar::testing {
@@ -84,10 +86,28 @@ TEST_P(TinyFamilyTest, ChunksDoNotMatter) {
     ModelOnBackend m(path(), backend, with(2));
     ASSERT_TRUE(m.ok());
     std::mt19937 random(7);
-    const auto ids = random_ids(random, 300, m.model->info().vocab_size);
-    const Logits whole = m.run(ids, 300);
-    for (const int64_t chunk : {1, 7, 64, 256})
+    // The reference is slow; the cpu backend's chunk of 512 needs more than 512.
+    const auto ids = random_ids(random, backend[0] == 'c' ? 530 : 300, m.model->info().vocab_size);
+    const Logits whole = m.run(ids, static_cast<int64_t>(ids.size()));
+    for (const int64_t chunk : {1, 7, 64, 256, 512})
       EXPECT_EQ(bits_differ(m.run(ids, chunk), whole), "") << backend << " chunk " << chunk;
+  }
+}
+
+// The head runs for the rows whose logits are asked for and no other: as many rows come back, in
+// the order asked for, each with the bits that it has among all.
+TEST_P(TinyFamilyTest, LogitsOnlyOfTheRowsAskedFor) {
+  ModelOnBackend m(path(), "cpu", with(2));
+  ASSERT_TRUE(m.ok());
+  std::mt19937 random(8);
+  const auto ids = random_ids(random, 90, m.model->info().vocab_size);
+  const Logits all = m.run(ids, 90);
+  for (const std::vector<int32_t>& rows :
+       {std::vector<int32_t>{89}, {0, 1, 2}, {3, 17, 40, 64, 89}, {}}) {
+    const Logits some = m.run_rows(ids, rows);
+    ASSERT_EQ(some.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i)
+      EXPECT_EQ(bits_differ({some[i]}, {all[static_cast<size_t>(rows[i])]}), "") << rows[i];
   }
 }
 
@@ -108,15 +128,16 @@ TEST_P(TinyFamilyTest, ThreadsAndInstructionSetDoNotMatter) {
     ASSERT_TRUE(m.ok());
     EXPECT_EQ(bits_differ(m.run(ids, 64), expected), "") << threads << " threads";
   }
-  for (const char* isa : {"portable", "avx2", "avxvnni", "avx512"}) {
-    auto backend = make_backend("cpu", with(1, isa));
-    if (!backend) {
-      std::printf("[ NOT RUN  ] %s: %s\n", isa, backend.error().message.c_str());
+  for (const cpu::Isa set : cpu::all_isas()) {
+    const char* isa = cpu::isa_name(set);
+    if (!cpu::isa_available(set)) {
+      std::printf("[ NOT RUN  ] %s: not on this CPU\n", isa);
       continue;
     }
     ModelOnBackend m(path(), "cpu", with(1, isa));
     ASSERT_TRUE(m.ok());
     EXPECT_EQ(bits_differ(m.run(ids, 64), expected), "") << isa;
+    expect_company_does_not_matter(m, 5, 60, 12);
   }
 }
 
@@ -142,17 +163,45 @@ class RealExactnessTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RealExactnessTest, ChunksThreadsAndCompanyDoNotMatter) {
   const std::string path = real_model_path(GetParam());
-  ModelOnBackend m(path, "cpu", with(2));
-  ASSERT_TRUE(m.ok());
   std::mt19937 random(1);
   const auto ids = random_ids(random, 70, 40000);
-  const Logits whole = m.run(ids, 70);
-  EXPECT_EQ(bits_differ(m.run(ids, 1), whole), "") << "one by one";
-  EXPECT_EQ(bits_differ(m.run(ids, 23), whole), "") << "chunks of 23";
-  expect_company_does_not_matter(m, 4, 40, 2);
-  ModelOnBackend one(path, "cpu", with(1));
-  ASSERT_TRUE(one.ok());
-  EXPECT_EQ(bits_differ(one.run(ids, 64), whole), "") << "one thread";
+  Logits whole;
+  {
+    ModelOnBackend m(path, "cpu", with(2));
+    ASSERT_TRUE(m.ok());
+    whole = m.run(ids, 70);
+    EXPECT_EQ(bits_differ(m.run(ids, 1), whole), "") << "one by one";
+    EXPECT_EQ(bits_differ(m.run(ids, 7), whole), "") << "chunks of 7";
+    expect_company_does_not_matter(m, 5, 40, 2);
+  }
+  for (const int threads : {1, 3}) {
+    ModelOnBackend m(path, "cpu", with(threads));
+    ASSERT_TRUE(m.ok());
+    EXPECT_EQ(bits_differ(m.run(ids, 64), whole), "") << threads << " threads";
+  }
+}
+
+// A long prompt on every instruction set: `INVAR_SWEEP=full` (backend/sweep.h), since it takes
+// minutes a file.
+TEST_P(RealExactnessTest, SweepOfChunksAndInstructionSets) {
+  const std::string path = real_model_path(GetParam());
+  const size_t length = test::full_sweep() ? 530 : 20;
+  std::mt19937 random(4);
+  const auto ids = random_ids(random, length, 40000);
+  std::vector<int32_t> rows;  // of all, too many floats
+  for (size_t row = 3; row < length; row += 16) rows.push_back(static_cast<int32_t>(row));
+  Logits expected;
+  for (const cpu::Isa set : cpu::all_isas()) {
+    if (!cpu::isa_available(set) || (set == cpu::Isa::kPortable && !test::full_sweep())) continue;
+    ModelOnBackend m(path, "cpu", with(2, cpu::isa_name(set)));
+    ASSERT_TRUE(m.ok());
+    for (const int64_t chunk : {1 << 16, 512, 64, 7, 1}) {
+      if (set == cpu::Isa::kPortable && chunk <= 64) continue;
+      const Logits got = m.run_rows(ids, rows, chunk);
+      if (expected.empty()) expected = got;
+      EXPECT_EQ(bits_differ(got, expected), "") << cpu::isa_name(set) << " chunk " << chunk;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, RealExactnessTest,

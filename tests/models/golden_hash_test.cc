@@ -1,8 +1,11 @@
 // The arithmetic of the cpu backend, frozen: a hash over the bits of logits per family and id. A
 // hash that moves means that replies may change: then the arithmetic id moves too (cpu_backend.cc),
 // with a line in CHANGELOG.md, and only then the numbers here.
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 
+#include "backend/cpu/isa.h"
 #include "base/hash.h"
 #include "models/harness.h"
 
@@ -46,12 +49,16 @@ TEST_P(GoldenHashTest, BitsAreTheFrozenOnes) {
   EXPECT_EQ(logits_hash(path, 12, ""), frozen.cpu_1_a12);
 }
 
-// The portable code gives the same bits as the set above, so one number stands for all sets. Only
-// files that the slow code gets through quickly.
-class PortableHashTest : public ::testing::TestWithParam<Frozen> {};
+// Every instruction set gives the same bits, so one number stands for all. Only files that the
+// portable code gets through quickly.
+class EverySetHashTest : public ::testing::TestWithParam<Frozen> {};
 
-TEST_P(PortableHashTest, BitsAreTheFrozenOnes) {
-  EXPECT_EQ(logits_hash(path_of(GetParam()), 8, "portable"), GetParam().cpu_1);
+TEST_P(EverySetHashTest, BitsAreTheFrozenOnes) {
+  for (const cpu::Isa set : cpu::all_isas()) {
+    if (!cpu::isa_available(set)) continue;
+    EXPECT_EQ(logits_hash(path_of(GetParam()), 8, cpu::isa_name(set)), GetParam().cpu_1)
+        << cpu::isa_name(set);
+  }
 }
 
 const Frozen kQuick[] = {
@@ -66,9 +73,18 @@ const Frozen kLarge[] = {
     Frozen{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "0dd39daebe92d2ad", "39f83e1357e9d37b"},
     Frozen{"gemma-3-270m-q4_k_m.gguf", "2f6ae01851e6921c", "d1abb69bcb0653a2"}};
 
-INSTANTIATE_TEST_SUITE_P(Quick, GoldenHashTest, ::testing::ValuesIn(kQuick));
-INSTANTIATE_TEST_SUITE_P(Large, GoldenHashTest, ::testing::ValuesIn(kLarge));
-INSTANTIATE_TEST_SUITE_P(Quick, PortableHashTest, ::testing::ValuesIn(kQuick));
+// "llama", "smollm2_135m_instruct_q4_1_gguf"
+std::string name_of(const ::testing::TestParamInfo<Frozen>& info) {
+  std::string name = info.param.file;
+  name.resize(std::min(name.size(), name.find('/')));
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Quick, GoldenHashTest, ::testing::ValuesIn(kQuick), name_of);
+INSTANTIATE_TEST_SUITE_P(Large, GoldenHashTest, ::testing::ValuesIn(kLarge), name_of);
+INSTANTIATE_TEST_SUITE_P(Quick, EverySetHashTest, ::testing::ValuesIn(kQuick), name_of);
 
 }  // namespace
 }  // namespace invar::testing

@@ -80,7 +80,20 @@ class ModelOnBackend {
 
   // Runs the next counts[i] tokens of sequences[i], all in one step, logits for every row.
   void step(std::vector<Sequence*> sequences, std::vector<int64_t> counts) {
-    std::vector<int32_t> ids, positions, rows;
+    std::vector<int32_t> rows(
+        static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0})));
+    std::iota(rows.begin(), rows.end(), 0);
+    const Tensor logits = forward(sequences, counts, rows);
+    int64_t row = 0;
+    for (size_t i = 0; i < sequences.size(); ++i)
+      for (int64_t t = 0; t < counts[i]; ++t, ++row)
+        sequences[i]->logits.emplace_back(logits.row(row), logits.row(row) + logits.num_cols);
+  }
+
+  // The step without the reading of logits; they are those of the batch's `rows`.
+  Tensor forward(const std::vector<Sequence*>& sequences, const std::vector<int64_t>& counts,
+                 const std::vector<int32_t>& rows) {
+    std::vector<int32_t> ids, positions;
     std::vector<Window> windows;
     for (size_t i = 0; i < sequences.size(); ++i) {
       Sequence& s = *sequences[i];
@@ -90,30 +103,49 @@ class ModelOnBackend {
         positions.push_back(static_cast<int32_t>(s.done + t));
       }
     }
-    rows.resize(ids.size());
-    std::iota(rows.begin(), rows.end(), 0);
     arena.reset();
     ops::Context ctx{*backend, arena, *cache};
     const Tensor logits = model->forward(ctx, {ids, positions, windows, rows});
-    int64_t row = 0;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      for (int64_t t = 0; t < counts[i]; ++t, ++row)
-        sequences[i]->logits.emplace_back(logits.row(row), logits.row(row) + logits.num_cols);
-      sequences[i]->done += counts[i];
-    }
+    EXPECT_EQ(logits.num_rows, static_cast<int64_t>(rows.size()));
+    for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->done += counts[i];
+    return logits;
   }
 
   // Logits after each of `ids`, in chunks of at most `chunk`, pages in order.
   Logits run(const std::vector<int32_t>& ids, int64_t chunk) {
+    Sequence s = start(ids);
+    while (s.done < static_cast<int64_t>(ids.size()))
+      step({&s}, {std::min(chunk, static_cast<int64_t>(ids.size()) - s.done)});
+    return std::move(s.logits);
+  }
+
+  // The same of the given rows only, ascending.
+  Logits run_rows(const std::vector<int32_t>& ids, const std::vector<int32_t>& rows,
+                  int64_t chunk = 1 << 16) {
+    Sequence s = start(ids);
+    Logits result;
+    while (s.done < static_cast<int64_t>(ids.size())) {
+      const int64_t count = std::min(chunk, static_cast<int64_t>(ids.size()) - s.done);
+      std::vector<int32_t> in_chunk;
+      for (const int32_t row : rows)
+        if (row >= s.done && row < s.done + count)
+          in_chunk.push_back(row - static_cast<int32_t>(s.done));
+      const Tensor logits = forward({&s}, {count}, in_chunk);
+      for (int64_t i = 0; i < logits.num_rows; ++i)
+        result.emplace_back(logits.row(i), logits.row(i) + logits.num_cols);
+    }
+    return result;
+  }
+
+  // A sequence with pages in order, in a cache of its own.
+  Sequence start(const std::vector<int32_t>& ids) {
     const int num_pages = static_cast<int>((ids.size() + kPagePositions - 1) / kPagePositions);
     make_cache(num_pages);
     Sequence s;
     s.ids = ids;
     s.pages.resize(static_cast<size_t>(num_pages));
     std::iota(s.pages.begin(), s.pages.end(), 0);
-    while (s.done < static_cast<int64_t>(ids.size()))
-      step({&s}, {std::min(chunk, static_cast<int64_t>(ids.size()) - s.done)});
-    return std::move(s.logits);
+    return s;
   }
 
   std::unique_ptr<Checkpoint> checkpoint;
