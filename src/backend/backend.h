@@ -41,12 +41,12 @@ class PackedCache {
   virtual ~PackedCache() = default;
   // Whether an earlier run left something: then the source will hardly be read.
   virtual bool is_filled() const = 0;
-  // Fills `memory` with what keep() was given under that name, bit for bit, with the help of `pool`.
-  // False: it is not there, and `memory` is still all zeros. Each section of a model is asked for
-  // once, in the same order in every run.
-  virtual bool read(const std::string& section, const std::shared_ptr<uint8_t[]>& memory,
-                    size_t num_bytes, ThreadPool& pool) = 0;
-  // `memory` never changes again. Called after each read() that said false.
+  // What keep() was given under that name, bit for bit, checked with the help of `pool`; null: it
+  // is not there. Each section of a model is asked for once, in the same order in every run. The
+  // memory is for reading only, and lives as long as the pointer.
+  virtual std::shared_ptr<const uint8_t[]> find(const std::string& section, size_t num_bytes,
+                                                ThreadPool& pool) = 0;
+  // `memory` never changes again. Called after each find() that gave nothing.
   virtual void keep(const std::string& section, std::shared_ptr<const uint8_t[]> memory,
                     size_t num_bytes) = 0;
 };

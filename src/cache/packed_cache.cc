@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/log.h"
 #include "cache/source_files.h"
@@ -79,23 +78,23 @@ void DiskPackedCache::complain(const std::string& what) {
       what.c_str());
 }
 
-bool DiskPackedCache::read(const std::string& section, const std::shared_ptr<uint8_t[]>& memory,
-                           size_t num_bytes, ThreadPool& pool) {
-  if (!file_) return false;
+std::shared_ptr<const uint8_t[]> DiskPackedCache::find(const std::string& section, size_t num_bytes,
+                                                       ThreadPool& pool) {
+  if (!file_) return nullptr;
   const size_t number = kept_.size();
   const std::string name = numbered(number, section);
   if (number >= file_->sections().size() || file_->sections()[number].name != name ||
       file_->sections()[number].num_bytes != num_bytes) {
     complain("has other matrices");
-    return false;
+    return nullptr;
   }
-  if (!file_->read(file_->sections()[number], {memory.get(), num_bytes}, pool)) {
+  std::shared_ptr<const uint8_t[]> memory = file_->read(file_->sections()[number], pool);
+  if (memory == nullptr) {
     complain("is damaged");
-    std::memset(memory.get(), 0, num_bytes);  // as it was: panels are packed into zeros
-    return false;
+    return nullptr;
   }
   kept_.push_back({name, memory, num_bytes});
-  return true;
+  return memory;
 }
 
 void DiskPackedCache::keep(const std::string& section, std::shared_ptr<const uint8_t[]> memory,

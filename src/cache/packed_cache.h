@@ -44,8 +44,8 @@ class DiskPackedCache final : public PackedCache {
   ~DiskPackedCache() override;  // waits a few seconds for a writer, then stops it
 
   bool is_filled() const override { return file_.has_value(); }
-  bool read(const std::string& section, const std::shared_ptr<uint8_t[]>& memory, size_t num_bytes,
-            ThreadPool& pool) override;
+  std::shared_ptr<const uint8_t[]> find(const std::string& section, size_t num_bytes,
+                                        ThreadPool& pool) override;
   void keep(const std::string& section, std::shared_ptr<const uint8_t[]> memory,
             size_t num_bytes) override;
 

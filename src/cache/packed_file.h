@@ -21,7 +21,7 @@
 
 namespace invar {
 
-inline constexpr size_t kPackedBlock = size_t{256} << 10;  // read and checked while in L2
+inline constexpr size_t kPackedBlock = size_t{256} << 10;
 
 // An open descriptor that closes itself.
 class Descriptor {
@@ -62,9 +62,9 @@ class PackedFile {
   const std::vector<Section>& sections() const { return sections_; }
   uint64_t num_bytes() const { return num_bytes_; }
 
-  // Fills `memory` (as large as the section) by the threads of `pool`, each block checked when it
-  // has been copied: what was checked cannot change any more. False: damaged; memory is undefined.
-  bool read(const Section& section, std::span<uint8_t> memory, ThreadPool& pool) const;
+  // The section's bytes, all its blocks checked by the threads of `pool`; null: damaged. They are
+  // mapped: quick to have, shared between processes, and the kernel's to drop and read again.
+  std::shared_ptr<const uint8_t[]> read(const Section& section, ThreadPool& pool) const;
 
   // 0: none, or a damaged one.
   uint64_t stamp() const;
@@ -78,6 +78,7 @@ class PackedFile {
   uint64_t num_bytes_ = 0;
   PackedIdentity identity_;
   std::vector<Section> sections_;
+  std::shared_ptr<uint8_t[]> mapping_;  // of the whole file
 };
 
 // Writes a packed file into an empty one. The header comes last, so that a file without it is no

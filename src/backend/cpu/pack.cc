@@ -88,14 +88,17 @@ Result<std::unique_ptr<PackedWeight>> pack_panels(const PackRequest& request, Th
               options.activation_bits);
   INVAR_TRY_VOID(check_request(request));
   INVAR_TRY(std::unique_ptr<PackedPanels> packed, lay_out(request, options));
+  const std::string section = request.cache == nullptr ? "" : section_name(request);
+  if (request.cache != nullptr) {
+    // Nothing writes to panels once they are packed.
+    packed->memory =
+        std::const_pointer_cast<uint8_t[]>(request.cache->find(section, packed->num_bytes, pool));
+    if (packed->memory != nullptr) return std::unique_ptr<PackedWeight>(std::move(packed));
+  }
   packed->memory = options.arena->allocate(packed->num_bytes);
   if (packed->memory == nullptr)
     return resource_exhausted("no memory for %zu bytes of packed weights (%s)", packed->num_bytes,
                               request.parts[0].name.c_str());
-  const std::string section = request.cache == nullptr ? "" : section_name(request);
-  if (request.cache != nullptr &&
-      request.cache->read(section, packed->memory, packed->num_bytes, pool))
-    return std::unique_ptr<PackedWeight>(std::move(packed));
   const bool gated = request.order == PartOrder::kGateAndUp;
   for (size_t i = 0; i < packed->segments.size(); ++i) {
     const PanelSegment& segment = packed->segments[i];
