@@ -8,6 +8,7 @@ namespace invar::cli {
 std::function<int()> add_run(FlagSet& flags);
 std::function<int()> add_pull(FlagSet& flags);
 std::function<int()> add_list(FlagSet& flags);
+std::function<int()> add_cache(FlagSet& flags);
 std::function<int()> add_info(FlagSet& flags);
 std::function<int()> add_plan(FlagSet& flags);
 std::function<int()> add_eval(FlagSet& flags);

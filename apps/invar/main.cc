@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"pull", "Downloads a model from the Hugging Face hub or a URL, resumed and checked.",
      add_pull},
     {"list", "Lists the models in the models folder.", add_list},
+    {"cache", "Shows or clears what is kept of packed weights for quicker starts.", add_cache},
     {"info", "Says what a model is, and what of it would run where.", add_info},
     {"plan", "Says whether a model fits into memory with a context.", add_plan},
     {"eval", "Measures perplexity on a text, and the distance to another model or backend.",

@@ -4,6 +4,7 @@
 
 #include "exit_codes.h"
 #include "models_folder.h"
+#include "packed_cache_folder.h"
 #include "progress.h"
 #include "terminal.h"
 
@@ -44,6 +45,11 @@ void EngineFlags::add_backend(FlagSet& flags) {
                "Bits of activations that meet quantized weights; 12 is slower and closer.", "8");
   flags.whole("--threads", "N", {1, 1024}, num_threads,
               "Threads, 1 to 1024; changes speed only. Default: the physical cores we may use.");
+  flags.text("--packed-cache", "DIR", packed_cache,
+             "Keeps packed weights for quicker starts; off: nowhere. Default: $INVAR_PACKED_CACHE, "
+             "else $XDG_CACHE_HOME/invar/packed, else ~/.cache/invar/packed.");
+  flags.whole("--packed-cache-gb", "N", {0, 1'000'000}, packed_cache_gb,
+              "Gigabytes it may take; the models unused for longest go first.", "32");
 }
 
 void EngineFlags::add_context(FlagSet& flags) {
@@ -69,6 +75,9 @@ EngineOptions EngineFlags::options(const std::string& model_path) const {
   options.num_threads = static_cast<int>(num_threads);
   options.context = context;
   options.kv_bytes = kv_bytes;
+  options.packed_cache = packed_cache_folder(packed_cache);
+  options.packed_cache_bytes = packed_cache_gb * 1'000'000'000;
+  options.packed_cache_wait = packed_cache_wait;
   options.chat_template_file = chat_template_file;
   return options;
 }

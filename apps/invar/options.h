@@ -16,12 +16,15 @@ namespace invar::cli {
 // The positional MODEL.
 void add_model(FlagSet& flags, std::string& model);
 
-// --backend, --cpu-isa, --activations, --threads, --context, --chat-template as `which` asks.
+// What commands that open a model share.
 struct EngineFlags {
   std::string backend = "cpu";
   std::string cpu_isa;
   std::string activation_bits = "8";
   int64_t num_threads = 0;
+  std::string packed_cache;        // a folder, "off", or "" for the default one
+  int64_t packed_cache_gb = 32;    // 10^9 bytes
+  bool packed_cache_wait = false;  // no flag: for commands that measure
   int64_t context = 0;
   int64_t kv_bytes = 0;
   std::string chat_template_file;

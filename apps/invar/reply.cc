@@ -80,6 +80,7 @@ Json reply_json(const Engine& engine, const GenerationRequest& request,
   Json json = Json::object();
   json.set("model", engine.description().path);
   json.set("model_sha", engine.description().model_sha);
+  json.set("packing", engine.description().packing);
   json.set("text", result.text);
   json.set("token_ids", std::move(ids));
   json.set("token_sha", result.token_sha);

@@ -55,6 +55,8 @@ class CommandTest(unittest.TestCase):
             "HOME": str(self.folder),
             "INVAR_MODELS": str(self.models),
             "LC_ALL": "C.UTF-8",
+            # Only tests of the packed cache write one.
+            "INVAR_PACKED_CACHE": "off",
         }
 
     def run_invar(self, *arguments, stdin=b"", timeout=60, **environment):
