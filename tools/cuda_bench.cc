@@ -155,6 +155,7 @@ struct StepVariant {
   int kv_prefetch = 0;
   bool norm_qkv = false, norm_gate_up = false, norm_head = false;  // one sequence only
   bool trigger_late = false;
+  int token = 1;  // AttentionSchedule::token
 };
 
 std::vector<StepVariant> step_variants(int m) {
@@ -164,6 +165,8 @@ std::vector<StepVariant> step_variants(int m) {
       {.name = "rope inside"},
       {.name = "rope inside late", .trigger_late = true},
       {.name = "no rope or attention", .attention = false, .rope_inside = false}};
+  list.push_back({.name = "rope inside, token", .token = 2});
+  list.push_back({.name = "rope inside late, token", .trigger_late = true, .token = 2});
   if (m > 1) return list;
   list.push_back({.name = "rope + norm qkv", .norm_qkv = true});
   list.push_back({.name = "rope + norm qkv late", .norm_qkv = true, .trigger_late = true});
@@ -182,6 +185,18 @@ std::vector<StepVariant> step_variants(int m) {
                   .norm_gate_up = true,
                   .norm_head = true,
                   .trigger_late = true});
+  for (const bool late : {false, true}) {
+    list.push_back({.name = late ? "norm gate+up late, token" : "norm gate+up, token",
+                    .norm_gate_up = true,
+                    .trigger_late = late,
+                    .token = 2});
+    list.push_back({.name = late ? "norms late, token" : "norms, token",
+                    .norm_qkv = true,
+                    .norm_gate_up = true,
+                    .norm_head = true,
+                    .trigger_late = late,
+                    .token = 2});
+  }
   return list;
 }
 
@@ -304,7 +319,8 @@ void bench_decode_step(uint8_t* pool) {
                   rope(stream, OutputType::kF32, qkv, q + 2 * kv, device_positions, device_freqs,
                        d.head_dim / 2, 1, m, d.heads + d.kv_heads, d.head_dim, true);
                 call.cache = cache + layer_elements * 2 * i;
-                attention(stream, call, {.prefetch = v.kv_prefetch, .dependent = true});
+                attention(stream, call,
+                          {.prefetch = v.kv_prefetch, .token = v.token, .dependent = true});
               }
               apply(w.o, attended, false, h, OutputType::kF32, h);
               const void* norm_gate_up_in = normalize(v.norm_gate_up);

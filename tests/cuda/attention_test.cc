@@ -3,6 +3,8 @@
 // its tiles. Unused cache slots hold NaN throughout.
 #include "backend/cuda/attention.h"
 
+#include <string>
+
 #include "backend/cuda/row_ops.h"
 #include "cuda/cuda_test_util.h"
 
@@ -194,7 +196,7 @@ TEST(CudaAttention, RowsKeepTheirBits) {
           parts.push_back({sequence, at[sequence], count});
         }
         const AttentionSchedule s = {random.below(2) ? Path::kSplit : Path::kLoop,
-                                     1 + random.below(2), random.below(2) == 1};
+                                     1 + random.below(2), 0, random.below(3)};
         const std::vector<Bf16> y = runner.step(sequences, parts, s);
         for (const Runner::Part& part : parts) {
           if (part.sequence == 0)
@@ -278,6 +280,99 @@ TEST(CudaAttention, RotatesAsItReads) {
       EXPECT_EQ(count_different(cache.get().data(), want_cache.data(),
                                 static_cast<int64_t>(want_cache.size())),
                 0);
+    }
+  }
+}
+
+std::vector<float> random_floats(Random& random, int64_t count) {
+  std::vector<float> v(static_cast<size_t>(count));
+  for (float& x : v) x = static_cast<float>(random.normal());
+  return v;
+}
+
+template <typename T>
+void expect_same(const DeviceBuffer<T>& a, const DeviceBuffer<T>& b, const std::string& what) {
+  const std::vector<T> x = a.get(), y = b.get();
+  EXPECT_EQ(count_different(x.data(), y.data(), static_cast<int64_t>(x.size())), 0) << what;
+}
+
+// The kernel for one token a sequence at many depths: rotation, one group and several, windows,
+// softcap; pages too.
+TEST(CudaAttention, TokenKernelKeepsBits) {
+  Random random(74);
+  struct TokenCase {
+    AttentionShape shape;
+    int num_freqs;
+  };
+  const TokenCase cases[] = {{{28, 4, 128, 0.09f, 0, 0}, 64},  {{9, 3, 64, 0.125f, 0, 0}, 32},
+                             {{4, 1, 256, 0.06f, 512, 0}, 64}, {{16, 2, 256, 0.06f, 0, 30}, 128},
+                             {{6, 6, 128, 0.09f, 100, 0}, 64}, {{16, 1, 64, 0.125f, 0, 0}, 0}};
+  constexpr int kPages = 12;
+  for (const TokenCase& c : cases) {
+    const AttentionShape& s = c.shape;
+    const int q_width = s.num_heads * s.head_dim, kv_width = s.num_kv_heads * s.head_dim;
+    const std::vector<Bf16> old =
+        random_rows(random, page_elements(s.num_kv_heads, s.head_dim) * kPages);
+    for (int start : {0, 1, 15, 16, 31, 63, 200, 254, 255, 256, 257, 700, 2047, 3000}) {
+      const int groups = start / kGroupKeys + 1;
+      const DeviceBuffer<float> qkv(random_floats(random, q_width + 2 * kv_width));
+      DeviceBuffer<float2> table(static_cast<size_t>(std::max(c.num_freqs, 1)));
+      std::vector<double> inv_freq(static_cast<size_t>(c.num_freqs), 0.01);
+      const DeviceBuffer<double> df(inv_freq);
+      const DeviceBuffer<int32_t> position(std::vector<int32_t>{start});
+      if (c.num_freqs > 0)
+        rope_table(nullptr, position.data(), df.data(), c.num_freqs, 1.f, 1, table.data());
+      std::vector<int32_t> page_list(kPages);
+      for (int i = 0; i < kPages; ++i) page_list[static_cast<size_t>(i)] = (i * 5 + 3) % kPages;
+      const DeviceBuffer<int32_t> pages(page_list), row_window(std::vector<int32_t>{0});
+      const DeviceBuffer<DeviceWindow> windows(std::vector<DeviceWindow>{{0, 1, start, 0}});
+      // Slots at and beyond the new token hold NaN: the bytes were never written.
+      std::vector<Bf16> cache_before = old;
+      for (int page = 0; page < groups; ++page)
+        for (int key = 0; key < kGroupKeys; ++key) {
+          if (page * kGroupKeys + key < start) continue;
+          for (int h = 0; h < s.num_kv_heads; ++h) {
+            Bf16* keys =
+                cache_before.data() +
+                page_list[static_cast<size_t>(page)] * page_elements(s.num_kv_heads, s.head_dim) +
+                int64_t{h} * 2 * kGroupKeys * s.head_dim;
+            for (int d = 0; d < s.head_dim; ++d) {
+              keys[key * s.head_dim + d] = 0xffff;
+              keys[(kGroupKeys + 0) * s.head_dim + d * kGroupKeys + key] = 0xffff;
+            }
+          }
+        }
+      DeviceBuffer<Bf16> want_cache(cache_before), got_cache(cache_before);
+      DeviceBuffer<Bf16> want(static_cast<size_t>(q_width)), got(static_cast<size_t>(q_width));
+      AttentionCall call;
+      call.shape = s;
+      call.input_type = OutputType::kF32;
+      call.rotation = c.num_freqs > 0 ? table.data() : nullptr;
+      call.num_freqs = c.num_freqs;
+      call.q = qkv.data();
+      call.k = qkv.data() + q_width;
+      call.v = qkv.data() + q_width + kv_width;
+      call.q_stride = call.k_stride = call.v_stride = q_width + 2 * kv_width;
+      call.y_stride = q_width;
+      call.windows = windows.data();
+      call.num_windows = call.num_rows = call.max_window_rows = 1;
+      call.pages = pages.data();
+      call.row_window = row_window.data();
+      call.max_groups = groups;
+      call.workspace_bytes = attention_workspace_bytes(s, 1, groups);
+      DeviceBuffer<uint8_t> workspace(call.workspace_bytes);
+      call.workspace = reinterpret_cast<float*>(workspace.data());
+      call.cache = want_cache.data();
+      call.y = want.data();
+      attention(nullptr, call, {.row_tiles = 1, .token = 1});
+      call.cache = got_cache.data();
+      call.y = got.data();
+      attention(nullptr, call, {.token = 2});
+      CUDA_CHECK(cudaDeviceSynchronize());
+      const std::string what = std::to_string(s.num_heads) + " heads of " +
+                               std::to_string(s.head_dim) + " at " + std::to_string(start);
+      expect_same(want, got, what);
+      expect_same(want_cache, got_cache, what + ", pages");
     }
   }
 }

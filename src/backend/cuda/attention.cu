@@ -13,6 +13,8 @@
 #include <cmath>
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/attention_parts.cuh"
+#include "backend/cuda/attention_token.h"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/launch.cuh"
@@ -21,74 +23,10 @@
 namespace invar::cuda {
 namespace {
 
+constexpr int kTokenCtas = 132;  // SMs of the H200
 constexpr int kWarps = 4, kThreads = kWarps * 32, kTileKeys = kGroupKeys / kWarps;
-constexpr int kPRow = kGroupKeys + 8;  // padded: rows fall into different banks
 
-struct Params {
-  AttentionCall c;
-  float log2_scale;    // scale * log2 e, or scale / softcap
-  float log2_softcap;  // softcap * log2 e
-  int heads_per_kv;
-  int64_t page_size;  // elements
-  int groups;         // of the workspace
-  bool split;
-  bool values_later;  // V into L2 only after the wait
-  bool store_inside;  // the attention kernel stores k and v itself: one row tile per window
-};
-
-// Eight values from element `at` on, as bf16.
-__device__ __forceinline__ uint4 load_eight(const void* from, OutputType type, int64_t at) {
-  if (type == OutputType::kBF16)
-    return *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(from) + at);
-  const float4* f = reinterpret_cast<const float4*>(static_cast<const float*>(from) + at);
-  const float4 a = f[0], b = f[1];
-  return make_uint4(bf16_pair(a.x, a.y), bf16_pair(a.z, a.w), bf16_pair(b.x, b.y),
-                    bf16_pair(b.z, b.w));
-}
-
-// Eight values of a head that begins at element `at` of row `row`, from `dim` on, rotated where the
-// call says so. The roundings are those of rope_kernel.
-__device__ __forceinline__ uint4 load_rotated(const Params& p, const void* from, int64_t at,
-                                              int row, int dim) {
-  const int n = p.c.num_freqs;
-  if (p.c.rotation == nullptr || dim >= 2 * n) return load_eight(from, p.c.input_type, at + dim);
-  const bool second = dim >= n;
-  const int i = second ? dim - n : dim;
-  const float* head = static_cast<const float*>(from) + at;
-  const float4* u = reinterpret_cast<const float4*>(head + i);
-  const float4* v = reinterpret_cast<const float4*>(head + i + n);
-  const float4* r = reinterpret_cast<const float4*>(p.c.rotation + int64_t{row} * n + i);
-  const float4 u0 = u[0], u1 = u[1], v0 = v[0], v1 = v[1], r0 = r[0], r1 = r[1], r2 = r[2],
-               r3 = r[3];
-  auto turn = [&](float a, float b, float cosine, float sine) {
-    return second ? __fmaf_rn(b, cosine, __fmul_rn(a, sine))
-                  : __fmaf_rn(a, cosine, -__fmul_rn(b, sine));
-  };
-  return make_uint4(bf16_pair(turn(u0.x, v0.x, r0.x, r0.y), turn(u0.y, v0.y, r0.z, r0.w)),
-                    bf16_pair(turn(u0.z, v0.z, r1.x, r1.y), turn(u0.w, v0.w, r1.z, r1.w)),
-                    bf16_pair(turn(u1.x, v1.x, r2.x, r2.y), turn(u1.y, v1.y, r2.z, r2.w)),
-                    bf16_pair(turn(u1.z, v1.z, r3.x, r3.y), turn(u1.w, v1.w, r3.z, r3.w)));
-}
-
-// ---- Storing k and v. Eight values of one row and head; V goes to its transposed place.
-__device__ __forceinline__ void store_kv(const Params& p, const DeviceWindow& w, int row, int head,
-                                         int dim) {
-  const AttentionShape& s = p.c.shape;
-  const int position = w.start + row - w.first_row, key = position % kGroupKeys;
-  __nv_bfloat16* page = static_cast<__nv_bfloat16*>(p.c.cache) +
-                        p.c.pages[w.first_page + position / kGroupKeys] * p.page_size;
-  __nv_bfloat16* keys = page + int64_t{head} * 2 * kGroupKeys * s.head_dim;
-  __nv_bfloat16* values = keys + kGroupKeys * s.head_dim;
-  const int from = head * s.head_dim;
-  const uint4 k = load_rotated(p, p.c.k, row * p.c.k_stride + from, row, dim);
-  const uint4 v = load_eight(p.c.v, p.c.input_type, row * p.c.v_stride + from + dim);
-  *reinterpret_cast<uint4*>(keys + key * s.head_dim + dim) = k;
-  const auto* value = reinterpret_cast<const __nv_bfloat16*>(&v);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) values[(dim + i) * kGroupKeys + key] = value[i];
-}
-
-__global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ AttentionParams p) {
   wait_for_producer();
   let_next_kernel_start();
   const AttentionShape& s = p.c.shape;
@@ -98,35 +36,6 @@ __global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ P
   const int row = static_cast<int>(index / chunks), chunk = static_cast<int>(index % chunks);
   store_kv(p, p.c.windows[p.c.row_window[row]], row, chunk * 8 / s.head_dim,
            chunk * 8 % s.head_dim);
-}
-
-__device__ __forceinline__ float quad_max(float v) {
-  v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
-  return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
-}
-__device__ __forceinline__ float quad_sum(float v) {
-  v = __fadd_rn(v, __shfl_xor_sync(~0u, v, 1));
-  return __fadd_rn(v, __shfl_xor_sync(~0u, v, 2));
-}
-
-// Running result of a row: maximum, sum; O is kept beside.
-struct Fold {
-  float keep_old, keep_new;  // factors of the old and the new O
-};
-// Factors for a group of maximum m_g after groups of maximum m. A group without a visible key is a
-// no-op, the first one with a key is copied.
-__device__ __forceinline__ Fold fold_factors(float m, float m_g) {
-  const float top = fmaxf(m, m_g);
-  if (m_g == -INFINITY) return {1.f, 0.f};
-  if (m == -INFINITY) return {0.f, 1.f};
-  return {exp2_approx(m - top), exp2_approx(m_g - top)};
-}
-// For O and for l.
-__device__ __forceinline__ float fold_value(const Fold& f, float old_value, float new_value) {
-  const float both = __fmaf_rn(new_value, f.keep_new, __fmul_rn(old_value, f.keep_old));
-  if (f.keep_new == 0.f && f.keep_old == 1.f) return old_value;
-  if (f.keep_old == 0.f && f.keep_new == 1.f) return new_value;
-  return both;
 }
 
 // Bytes of dynamic shared memory: Q, P, row maxima and sums of the four tiles.
@@ -142,7 +51,7 @@ __host__ __device__ constexpr int least_ctas(int head_dim, int tiles) {
 
 template <int kHeadDim, int kTiles, bool kSoftcap>
 __global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
-    attention_kernel(const __grid_constant__ Params p) {
+    attention_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRows = kTiles * 16, kSteps = kHeadDim / 32, kOut = kHeadDim / kWarps / 8;
   constexpr int kAhead = 2;  // steps of V in registers
   extern __shared__ __align__(16) uint8_t shared[];
@@ -419,80 +328,21 @@ __global__ void __launch_bounds__(kThreads, least_ctas(kHeadDim, kTiles))
     }
 }
 
-// One block per (row, head) and 32 of its dimensions: folds the partial groups in order, kChunk at
-// a time. All loads of a chunk are under way before anything waits for one. A maximum has no order,
-// so the running maxima come from a scan and all factors at once; what is left in sequence, for one
-// warp, is one fma a group. Same bits as one group after another.
-constexpr int kCombineDims = 32, kCombineThreads = 256;
 template <int kHeadDim>
 __global__ void __launch_bounds__(kCombineThreads)
-    combine_kernel(const __grid_constant__ Params p) {
-  constexpr int kChunk = kCombineThreads, kWarpsHere = kCombineThreads / 32, kRow = kHeadDim + 4;
-  __shared__ float value[kChunk][kCombineDims];
-  __shared__ float4 fold[kChunk];  // l of the group, keep_old, keep_new
-  __shared__ float warp_top[kWarpsHere];
-  const AttentionShape& s = p.c.shape;
-  const int row = blockIdx.x / s.num_heads, head = blockIdx.x % s.num_heads;
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  const int dim = blockIdx.y * kCombineDims + lane;
-  const DeviceWindow w = p.c.windows[p.c.row_window[row]];
-  const int position = w.start + row - w.first_row, end = position / kGroupKeys + 1;
-  // Groups that this row cannot see at all are no-ops of the fold.
-  const int begin = s.sliding_window > 0 ? max(0, position - s.sliding_window + 1) / kGroupKeys : 0;
-  const float* from = p.c.workspace + (int64_t{row} * s.num_heads + head) * p.groups * kRow;
+    combine_kernel(const __grid_constant__ AttentionParams p) {
+  __shared__ CombineScratch scratch;
+  const int heads = p.c.shape.num_heads;
+  const CombineRow row = combine_row(p, blockIdx.x / heads, blockIdx.x % heads);
   wait_for_producer();
   let_next_kernel_start();
-  float top = -INFINITY, l = 0.f, out = 0.f;
-  for (int first = begin; first < end; first += kChunk) {
-    const int n = min(kChunk, end - first);
-    const float* part = from + int64_t{first} * kRow;
-    const int mine = threadIdx.x;
-    const float2 ml = mine < n ? *reinterpret_cast<const float2*>(part + mine * kRow + kHeadDim)
-                               : make_float2(-INFINITY, 0.f);
-    float v[kChunk / kWarpsHere];
-#pragma unroll
-    for (int i = 0; i < kChunk / kWarpsHere; ++i) {
-      const int group = i * kWarpsHere + warp;
-      v[i] = group < n ? part[group * kRow + dim] : 0.f;
-    }
-    float m = ml.x;  // becomes the maximum up to and with this group
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-      const float other = __shfl_up_sync(~0u, m, o);
-      if (lane >= o) m = fmaxf(m, other);
-    }
-    __syncthreads();  // the chunk before has been read
-    if (lane == 31) warp_top[warp] = m;
-#pragma unroll
-    for (int i = 0; i < kChunk / kWarpsHere; ++i) value[i * kWarpsHere + warp][lane] = v[i];
-    __syncthreads();
-    float base = top;  // maximum of all groups before this warp's
-#pragma unroll
-    for (int i = 0; i < kWarpsHere; ++i) {
-      if (i < warp) base = fmaxf(base, warp_top[i]);
-      top = fmaxf(top, warp_top[i]);
-    }
-    float before = __shfl_up_sync(~0u, m, 1);
-    before = lane == 0 ? base : fmaxf(before, base);
-    const Fold f = fold_factors(before, ml.x);
-    fold[mine] = make_float4(ml.y, f.keep_old, f.keep_new, 0.f);
-    __syncthreads();
-    if (warp != 0) continue;
-#pragma unroll 8
-    for (int i = 0; i < n; ++i) {
-      const float4 g = fold[i];
-      const Fold now = {g.y, g.z};
-      l = fold_value(now, l, g.x);
-      out = fold_value(now, out, value[i][lane]);
-    }
-  }
-  if (warp == 0)
-    static_cast<__nv_bfloat16*>(p.c.y)[row * p.c.y_stride + head * kHeadDim + dim] =
-        __float2bfloat16_rn(__fdiv_rn(out, l));
+  combine_groups<kHeadDim>(
+      p, row, blockIdx.y, scratch, [] { __syncthreads(); },
+      [](__nv_bfloat16* at, float v) { *at = __float2bfloat16_rn(v); });
 }
 
 template <int kHeadDim>
-void run(cudaStream_t stream, const Params& p, int tiles, bool dependent) {
+void run(cudaStream_t stream, const AttentionParams& p, int tiles, bool token, bool dependent) {
   const AttentionShape& s = p.c.shape;
   const int packed = p.c.max_window_rows * p.heads_per_kv, rows = tiles * 16;
   const dim3 grid((packed + rows - 1) / rows, s.num_kv_heads,
@@ -502,7 +352,10 @@ void run(cudaStream_t stream, const Params& p, int tiles, bool dependent) {
   const auto kernel = tiles == 1      ? attention_kernel<kHeadDim, 1, true>
                       : s.softcap > 0 ? attention_kernel<kHeadDim, 2, true>
                                       : attention_kernel<kHeadDim, 2, false>;
-  launch(kernel, grid, dim3(kThreads), shared_bytes(tiles, kHeadDim), stream, dependent, p);
+  if (token)
+    attention_token(stream, p, dependent);
+  else
+    launch(kernel, grid, dim3(kThreads), shared_bytes(tiles, kHeadDim), stream, dependent, p);
   if (p.split)
     launch(combine_kernel<kHeadDim>, dim3(p.c.num_rows * s.num_heads, kHeadDim / kCombineDims),
            dim3(kCombineThreads), 0, stream, dependent, p);
@@ -514,19 +367,25 @@ size_t attention_workspace_bytes(const AttentionShape& s, int num_rows, int max_
   return sizeof(float) * num_rows * s.num_heads * max_groups * (s.head_dim + 4);
 }
 
-void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSchedule& schedule) {
-  if (call.num_rows == 0) return;
-  const AttentionShape& s = call.shape;
-  INVAR_CHECK(s.num_heads % s.num_kv_heads == 0, "%d heads, %d kv heads", s.num_heads,
-              s.num_kv_heads);
+AttentionParams attention_params(const AttentionCall& call) {
   constexpr float kLog2E = 1.4426950408889634f;
-  Params p = {};
+  const AttentionShape& s = call.shape;
+  AttentionParams p;
   p.c = call;
   p.heads_per_kv = s.num_heads / s.num_kv_heads;
   p.page_size = page_elements(s.num_kv_heads, s.head_dim);
   p.groups = call.max_groups;
   p.log2_scale = s.softcap > 0 ? s.scale / s.softcap : s.scale * kLog2E;
   p.log2_softcap = s.softcap * kLog2E;
+  return p;
+}
+
+void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSchedule& schedule) {
+  if (call.num_rows == 0) return;
+  const AttentionShape& s = call.shape;
+  INVAR_CHECK(s.num_heads % s.num_kv_heads == 0, "%d heads, %d kv heads", s.num_heads,
+              s.num_kv_heads);
+  AttentionParams p = attention_params(call);
 
   using Path = AttentionSchedule::Path;
   const bool fits =
@@ -543,6 +402,14 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
   INVAR_CHECK(
       call.rotation == nullptr || (call.input_type == OutputType::kF32 && call.num_freqs % 8 == 0),
       "rotation of %d frequencies", call.num_freqs);
+  // A CTA an SM that waits for memory once, against several that wait often: better while all
+  // groups run at once.
+  const bool can_token = call.max_window_rows == 1 && p.heads_per_kv <= 16 &&
+                         (p.split || call.max_groups == 1) && s.head_dim % 64 == 0;
+  const bool token =
+      can_token &&
+      (schedule.token == 2 || (schedule.token == 0 && schedule.row_tiles == 0 &&
+                               s.num_kv_heads * call.num_windows * call.max_groups <= kTokenCtas));
   if (!p.store_inside) {
     const int64_t chunks = int64_t{call.num_rows} * s.num_kv_heads * s.head_dim / 8;
     launch(store_kv_kernel, dim3(static_cast<unsigned>((chunks + 255) / 256)), dim3(256), 0, stream,
@@ -550,11 +417,11 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
   }
   switch (s.head_dim) {
     case 64:
-      return run<64>(stream, p, tiles, schedule.dependent);
+      return run<64>(stream, p, tiles, token, schedule.dependent);
     case 128:
-      return run<128>(stream, p, tiles, schedule.dependent);
+      return run<128>(stream, p, tiles, token, schedule.dependent);
     case 256:
-      return run<256>(stream, p, tiles, schedule.dependent);
+      return run<256>(stream, p, tiles, token, schedule.dependent);
     default:
       INVAR_CHECK(false, "head_dim %d", s.head_dim);
   }

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "backend/cuda/epilogue.h"
+#include "backend/cuda/packed.h"
 
 namespace invar::cuda {
 
@@ -24,7 +25,7 @@ inline constexpr int kGroupKeys = 256;  // of a page and of a fold step
 
 // A page of a layer holds, per kv head, K as [256 keys, head_dim] and V transposed as
 // [head_dim, 256 keys], bf16. Page p of a layer starts at layer base + p * page_elements.
-inline int64_t page_elements(int num_kv_heads, int head_dim) {
+INVAR_HD inline int64_t page_elements(int num_kv_heads, int head_dim) {
   return int64_t{2} * num_kv_heads * kGroupKeys * head_dim;
 }
 
@@ -72,19 +73,35 @@ struct AttentionCall {
   size_t workspace_bytes = 0;
 };
 
+// A call as the kernels take it.
+struct AttentionParams {
+  AttentionCall c;
+  float log2_scale = 0;    // scale * log2 e, or scale / softcap
+  float log2_softcap = 0;  // softcap * log2 e
+  int heads_per_kv = 0;
+  int64_t page_size = 0;      // elements
+  int groups = 0;             // of the workspace
+  bool split = false;         // partial results of groups, combined after
+  bool values_later = false;  // V into L2 only after the wait
+  bool store_inside = false;  // the attention kernel stores k and v itself: one row tile a window
+};
+AttentionParams attention_params(const AttentionCall& call);  // the last three are the caller's
+
 struct AttentionSchedule {  // time only
   enum class Path : uint8_t { kChoose, kSplit, kLoop };
   Path path = Path::kChoose;
   int row_tiles = 0;  // 16-row tiles of a CTA: 1 or 2
   int prefetch = 0;   // of a page into L2 by the split kernel: K and V at once (1), V after K (2)
+  int token = 0;      // attention_token.cu for one new row a sequence: no (1), wherever it can (2)
   bool dependent = false;
 };
 
 // Workspace of the split path: partial results of every (row, head, group).
 size_t attention_workspace_bytes(const AttentionShape& shape, int num_rows, int max_groups);
 
-// A dependent launch reads windows and pages ahead of its wait: the kernel before must not be what
-// writes them.
+// A dependent launch reads windows, pages and cached keys and values ahead of its wait. Kernels of
+// dependent launches run ahead of each other without end, so whatever wrote those must have been
+// waited for: a step begins with a launch that is not dependent.
 //
 // Stores k and v of all rows in their pages, then attends. The split path needs its workspace; the
 // choice falls on the loop path where it does not fit.

@@ -47,6 +47,20 @@ __device__ __forceinline__ void store_value(const Epilogue& e, int token, int ro
     static_cast<__nv_bfloat16*>(e.y)[at] = __float2bfloat16_rn(v);
 }
 
+template <bool kSilu>
+__device__ __forceinline__ float gated_value(float gate, float up) {
+  gate = __fmul_rn(gate, kWeightUndo);
+  return __fmul_rn(kSilu ? silu(gate) : gelu_tanh(gate), __fmul_rn(up, kWeightUndo));
+}
+template <bool kSoftcap>
+__device__ __forceinline__ float plain_value(float v, bool has_bias, float bias, float softcap,
+                                             bool has_residual, float residual) {
+  v = __fmul_rn(v, kWeightUndo);
+  if (has_bias) v = __fadd_rn(v, bias);
+  if (kSoftcap) v = __fmul_rn(softcap, tanh_short(__fdiv_rn(v, softcap)));
+  return has_residual ? __fadd_rn(v, residual) : v;
+}
+
 // kTiles tiles of eight tokens from first_token on; acc[4 i + j] is c_j of tile i. Loops per case,
 // so that a kernel walks through the code of its own case only.
 template <int kTiles, bool kSilu>
@@ -60,9 +74,7 @@ __device__ __forceinline__ void store_gated(const Epilogue& e, int num_rows, int
     for (int odd = 0; odd < 2; ++odd) {
       const int token = first_token + 8 * i + 2 * (lane & 3) + odd;
       if (token >= num_tokens) continue;
-      const float gate = __fmul_rn(acc[4 * i + odd], kWeightUndo);
-      const float up = __fmul_rn(acc[4 * i + 2 + odd], kWeightUndo);
-      store_value(e, token, row, __fmul_rn(kSilu ? silu(gate) : gelu_tanh(gate), up));
+      store_value(e, token, row, gated_value<kSilu>(acc[4 * i + odd], acc[4 * i + 2 + odd]));
     }
 }
 
@@ -81,11 +93,10 @@ __device__ __forceinline__ void store_plain(const Epilogue& e, int num_rows, int
       for (int odd = 0; odd < 2; ++odd) {
         const int token = first_token + 8 * i + 2 * (lane & 3) + odd;
         if (token >= num_tokens) continue;
-        float v = __fmul_rn(acc[4 * i + 2 * upper + odd], kWeightUndo);
-        if (e.bias) v = __fadd_rn(v, bias);
-        if (kSoftcap) v = __fmul_rn(e.softcap, tanh_short(__fdiv_rn(v, e.softcap)));
-        if (e.residual) v = __fadd_rn(v, e.residual[token * e.residual_stride + row]);
-        store_value(e, token, row, v);
+        const float residual = e.residual ? e.residual[token * e.residual_stride + row] : 0.f;
+        store_value(e, token, row,
+                    plain_value<kSoftcap>(acc[4 * i + 2 * upper + odd], e.bias != nullptr, bias,
+                                          e.softcap, e.residual != nullptr, residual));
       }
   }
 }

@@ -20,7 +20,7 @@ namespace invar::cuda {
 struct DecodeParams {
   const uint8_t* w;
   const uint8_t* x;  // for one token; else the tensor map has it
-  int num_strips, num_blocks, num_slices, num_rows, num_tokens, num_stages;
+  int num_strips, num_blocks, num_slices, log_slices, num_rows, num_tokens, num_stages;
   bool gated;
   Epilogue epilogue;
   const float* norm_weight;  // or null; see LinearArgs
@@ -100,9 +100,11 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   uint8_t* shared = shared_raw + (-shared_address(shared_raw) & 1023u);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int num_warps = (blockDim.x >> 5) - 1, slices = p.num_slices;
-  const int groups = num_warps / slices, part = warp % slices, group = warp / slices;
+  // Shifts: a division is a hundred instructions, run cold before the first weights are asked for.
+  const int log = p.log_slices, groups = num_warps >> log, part = warp & (slices - 1);
+  const int group = warp >> log;
   const int stages = p.num_stages, x_stage = slices * kPiece;
-  const int longest = (p.num_blocks + slices - 1) / slices;  // no slice has more blocks
+  const int longest = (p.num_blocks + slices - 1) >> log;  // no slice has more blocks
   const int steps = (longest + kStageBlocks - 1) / kStageBlocks;
   const int stride = gridDim.x * groups, first = blockIdx.x * groups;
 
@@ -117,8 +119,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const uint32_t x_full = shared_address(barriers), x_empty = x_full + 8 * stages;
   const uint32_t w_full = x_empty + 8 * stages + 8 * stages * warp;
 
-  const int begin = slice_begin(p.num_blocks, slices, part);
-  const int span = slice_begin(p.num_blocks, slices, part + 1) - begin;
+  const int begin = p.num_blocks * part >> log;  // slice_begin() of packed.h
+  const int span = (p.num_blocks * (part + 1) >> log) - begin;
 
   if (threadIdx.x == num_warps * 32) {
     if (kSlots > 1) prefetch_tensor_map(&x_map);
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     for (int s0 = first; s0 < p.num_strips; s0 += stride)
       for (int step = 0; step < steps; ++step) {
         barrier_wait(x_empty + 8 * slot, parity);
-        const int k = slice_begin(p.num_blocks, slices, lane) + step * kStageBlocks;
+        const int k = (p.num_blocks * lane >> log) + step * kStageBlocks;
         if constexpr (kSlots == 1) {
           // Up to the end of the row: what lies beyond a slice is not used.
           const int n = lane < slices ? max(0, min(kStageBlocks, p.num_blocks - k)) * 128 : 0;

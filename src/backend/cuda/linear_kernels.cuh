@@ -67,19 +67,13 @@ template <PackedKind kKind, int kSlots, int kStageBlocks>
 void launch_decode(cudaStream_t stream, const CUtensorMap& map, const LinearArgs& args,
                    const DecodePlan& plan, const LinearSchedule& schedule) {
   const PackedMatrix& w = args.w;
-  const DecodeParams p = {w.data,
-                          static_cast<const uint8_t*>(args.x),
-                          w.num_strips,
-                          w.num_blocks,
-                          w.num_slices,
-                          w.num_rows,
-                          args.num_tokens,
-                          plan.num_stages,
-                          w.gated,
-                          args.epilogue,
-                          args.norm_weight,
-                          args.norm_eps,
-                          schedule.trigger_late};
+  const DecodeParams p = {w.data,          static_cast<const uint8_t*>(args.x),
+                          w.num_strips,    w.num_blocks,
+                          w.num_slices,    __builtin_ctz(static_cast<unsigned>(w.num_slices)),
+                          w.num_rows,      args.num_tokens,
+                          plan.num_stages, w.gated,
+                          args.epilogue,   args.norm_weight,
+                          args.norm_eps,   schedule.trigger_late};
   constexpr int kThreads = (decode_warps(kKind, kSlots, kStageBlocks) + 1) * 32;
   const dim3 grid(plan.grid), block((plan.num_warps + 1) * 32);
   if constexpr (kSlots == 1)
