@@ -12,7 +12,8 @@ say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
 
 demo_packages=(g++ cmake ninja-build pkg-config make git ca-certificates python3 python3-venv
-  nlohmann-json3-dev libssl-dev libcurl4-openssl-dev libpcre2-dev libedit-dev libcli11-dev)
+  nlohmann-json3-dev libssl-dev libcurl4-openssl-dev libpcre2-dev libedit-dev libcli11-dev
+  libboost1.81-dev)
 lint_packages=(clang-format-19 shellcheck git python3 python3-venv)
 test_packages=("${demo_packages[@]}" ccache libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)
 

@@ -1,0 +1,44 @@
+// GET /version, /v1/models and /v1/models/{id}: what is served. Answers while loading too, with
+// less in it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "invar/invar.h"
+#include "server/http/router.h"
+
+namespace invar::server {
+
+class ServedModel {
+ public:
+  // `names`: as requests may call it, the first one is primary.
+  ServedModel(std::vector<std::string> names, std::string backend, std::string arithmetic_id,
+              std::string isa);
+
+  // Once, when the engine is there. The engine outlives the server.
+  void set_engine(Engine* engine, int max_sequences);
+  Engine* engine() const { return engine_; }  // nullptr while loading
+  const std::vector<std::string>& names() const { return names_; }
+
+  Response version() const;
+  Response list() const;
+  // 404 for a name that is not served.
+  Response one(const std::string& name, ApiStyle style, const std::string& request_id) const;
+
+ private:
+  std::string object(const std::string& name) const;
+
+  std::vector<std::string> names_;
+  std::string backend_, arithmetic_id_, isa_;
+  std::atomic<Engine*> engine_ = nullptr;
+  std::atomic<int> max_sequences_ = 0;
+  std::atomic<int64_t> created_;
+};
+
+// Also under the path without /v1 where the API has it. `model` outlives the server.
+void add_model_routes(Router& router, const ServedModel& model);
+
+}  // namespace invar::server
