@@ -6,6 +6,7 @@
 namespace invar::cli {
 
 std::function<int()> add_run(FlagSet& flags);
+std::function<int()> add_serve(FlagSet& flags);
 std::function<int()> add_pull(FlagSet& flags);
 std::function<int()> add_list(FlagSet& flags);
 std::function<int()> add_cache(FlagSet& flags);

@@ -12,6 +12,7 @@ enum ExitCode : int {
   kExitModel = 3,          // a model or file is missing, unreadable or corrupt
   kExitUnsupported = 4,    // architecture, format or tokenizer that this build does not run
   kExitMemory = 5,         // does not fit
+  kExitAddress = 6,        // serve: in use or not bindable
   kExitInterrupted = 130,  // Ctrl-C
   kExitClosedPipe = 141,   // whoever read our output went away
 };

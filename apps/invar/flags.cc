@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -48,6 +49,17 @@ bool parse_number(std::string_view text, double& value) {
   return parse_all(text, value) && std::isfinite(value);
 }
 
+// What all flags have in common.
+CLI::Option* FlagSet::settle(CLI::Option* option, bool repeats) const {
+  option->group(group_);
+  if (!for_launchers_) return option;
+  if (!repeats) option->take_last();
+  std::string name = "INVAR_";
+  for (const char c : option->get_lnames().front())
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return option->envname(name);
+}
+
 void FlagSet::argument(const std::string& name, std::string& target, const std::string& help,
                        bool optional) {
   // Not "required" for CLI11, whose complaint would hide a mistyped flag; main.cc checks it.
@@ -56,19 +68,19 @@ void FlagSet::argument(const std::string& name, std::string& target, const std::
 
 void FlagSet::text(const std::string& flag, const std::string& value, std::string& target,
                    const std::string& help, const std::string& shown_default) {
-  app_.add_option(flag, target, help)->type_name(value)->default_str(shown_default)->group(group_);
+  settle(app_.add_option(flag, target, help))->type_name(value)->default_str(shown_default);
 }
 
 void FlagSet::text(const std::string& flag, const std::string& value,
                    std::optional<std::string>& target, const std::string& help) {
-  app_.add_option(flag, target, help)->type_name(value)->group(group_);
+  settle(app_.add_option(flag, target, help))->type_name(value);
 }
 
 void FlagSet::texts(const std::string& flag, const std::string& value,
                     std::vector<std::string>& target, const std::string& help,
                     const std::function<std::string(const std::string&)>& check) {
   CLI::Option* option =
-      app_.add_option(flag, target, help)->allow_extra_args(false)->type_name(value)->group(group_);
+      settle(app_.add_option(flag, target, help)->allow_extra_args(false), true)->type_name(value);
   if (check) option->check(CLI::Validator([check](std::string& text) { return check(text); }, ""));
 }
 
@@ -81,34 +93,32 @@ void FlagSet::choice(const std::string& flag, const std::vector<std::string>& wo
     return "'" + text + "' is none of " + CLI::detail::join(words, ", ") +
            (guess.empty() ? "" : "; did you mean " + guess + "?");
   };
-  app_.add_option(flag, target, help)
+  settle(app_.add_option(flag, target, help))
       ->check(CLI::Validator(check, ""))
       ->type_name(CLI::detail::join(words, "|"))
-      ->default_str(shown_default)
-      ->group(group_);
+      ->default_str(shown_default);
 }
 
 void FlagSet::whole(const std::string& flag, const std::string& value, Range range, int64_t& target,
                     const std::string& help, const std::string& shown_default) {
-  app_.add_option(flag, target, help)
+  settle(app_.add_option(flag, target, help))
       ->check(whole_number(range))
       ->type_name(value)
-      ->default_str(shown_default)
-      ->group(group_);
+      ->default_str(shown_default);
 }
 
 void FlagSet::whole(const std::string& flag, const std::string& value, Range range,
                     std::optional<int64_t>& target, const std::string& help) {
-  app_.add_option(flag, target, help)->check(whole_number(range))->type_name(value)->group(group_);
+  settle(app_.add_option(flag, target, help))->check(whole_number(range))->type_name(value);
 }
 
 void FlagSet::real(const std::string& flag, const std::string& value, RealRange range,
                    std::optional<double>& target, const std::string& help) {
-  app_.add_option(flag, target, help)->check(real_number(range))->type_name(value)->group(group_);
+  settle(app_.add_option(flag, target, help))->check(real_number(range))->type_name(value);
 }
 
 void FlagSet::toggle(const std::string& flag, bool& target, const std::string& help) {
-  app_.add_flag(flag, target, help)->group(group_);
+  settle(app_.add_flag(flag, target, help));
 }
 
 void FlagSet::footer(const std::string& text) { app_.footer(text); }

@@ -12,7 +12,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace invar::cli {
 
@@ -23,6 +24,10 @@ class FlagSet {
   // A word without a dash. The command does not run without one unless it is optional.
   void argument(const std::string& name, std::string& target, const std::string& help,
                 bool optional = false);
+
+  // For the flags that follow, as launchers of servers expect it: the last one wins when one is
+  // given twice, and the variable INVAR_NAME stands in for --name.
+  void take_last_and_environment() { for_launchers_ = true; }
 
   // The heading in --help under which the flags that follow stand.
   void group(const std::string& heading) { group_ = heading; }
@@ -63,8 +68,11 @@ class FlagSet {
   CLI::App& app() { return app_; }  // for completion, which walks all commands
 
  private:
+  CLI::Option* settle(CLI::Option* option, bool repeats = false) const;
+
   CLI::App& app_;
   std::string group_ = "Flags";
+  bool for_launchers_ = false;
 };
 
 // One subcommand. `add` declares its flags and returns what runs once they were read.

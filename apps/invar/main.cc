@@ -23,11 +23,13 @@ constexpr const char* kFooter =
     "~/.cache/invar/models.\n\n"
     "Exit codes: 0 done; 1 the answer is no, or a download failed; 2 a flag or value cannot work;\n"
     "3 model or file missing or broken; 4 not supported; 5 does not fit in memory;\n"
+    "6 address in use or not bindable (serve);\n"
     "130 ended by Ctrl-C; 141 the reader of our output went away.\n"
     "`invar COMMAND --help` shows the flags of a command.";
 
 constexpr Command kCommands[] = {
     {"run", "Answers a prompt, or chats in the terminal.", add_run},
+    {"serve", "Serves a model over HTTP: OpenAI- and Anthropic-compatible.", add_serve},
     {"pull", "Downloads a model from the Hugging Face hub or a URL, resumed and checked.",
      add_pull},
     {"list", "Lists the models in the models folder.", add_list},

@@ -7,7 +7,7 @@ import unittest
 
 from harness import INVAR, CommandTest, tiny_gguf
 
-COMMANDS = ["run", "pull", "list", "cache", "info", "plan", "eval", "bench", "tokenize", "completion"]
+COMMANDS = ["run", "serve", "pull", "list", "cache", "info", "plan", "eval", "bench", "tokenize", "completion"]
 
 
 class HelpTest(CommandTest):

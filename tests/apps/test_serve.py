@@ -1,0 +1,150 @@
+"""`invar serve` as a process: flags, exit codes, start and end. HTTP itself: tests/server/sockets."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from harness import INVAR, CommandTest, need_smollm2, tiny_gguf
+
+
+def get(address, path, **headers):
+    """Status and JSON body."""
+    request = urllib.request.Request(address + path, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+class ServeFlagTest(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.model = self.folder / "tiny.gguf"
+        self.model.write_bytes(tiny_gguf())
+
+    def assert_fatal(self, code, name, *words, arguments, **environment):
+        result = self.run_invar("serve", str(self.model), *arguments, **environment)
+        self.assert_fails(result, code, *words)
+        self.assertTrue(result.stderr.decode().splitlines()[-1].startswith(f"fatal: {name}: "))
+
+    def test_addresses_need_a_key(self):
+        for host in ("0.0.0.0", "::", "127.0.0.1,0.0.0.0"):
+            with self.subTest(host=host):
+                self.assert_fatal(2, "usage", "--insecure-no-key", arguments=["--host", host])
+
+    def test_bad_values(self):
+        for arguments, words in (
+            (["--port", "65536"], ("--port", "65535")),
+            (["--threads-http", "0"], ("--threads-http", "64")),
+            (["--drain-timeout", "-1"], ("--drain-timeout", "3600")),
+            (["--prot", "1"], ("--port",)),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_fails(self.run_invar("serve", "m", *arguments), 2, *words)
+        self.assert_fatal(2, "usage", "example", arguments=["--cors-origins", "app.example"])
+        self.assert_fatal(2, "usage", "PORT", arguments=[], PORT="http")
+
+    def test_keys(self):
+        keys = self.folder / "keys"
+        keys.write_text("secret-canary\n")
+        keys.chmod(0o644)
+        self.assert_fatal(2, "usage", "chmod 600", arguments=["--api-key-file", str(keys)])
+        result = self.run_invar("serve", str(self.model), "--api-key", "two words-canary")
+        self.assert_fails(result, 2, "visible ASCII")
+        self.assertNotIn("canary", result.stderr.decode())
+
+    def test_exit_codes_and_the_termination_log(self):
+        log = self.folder / "termination"
+        log.write_text("")
+        flags = ["--port", "0", "--termination-log", str(log)]
+        self.assert_fatal(4, "unsupported", "invar-test-arch", arguments=flags)
+        self.assertTrue(log.read_text().startswith("fatal: unsupported: "))
+        self.model = self.folder / "missing.gguf"
+        self.assert_fatal(3, "model", "missing.gguf", arguments=flags)
+
+    def test_port_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            self.assert_fatal(6, "address", port, arguments=["--port", port])
+            self.assert_fatal(6, "address", port, arguments=[], PORT=port)
+            self.assert_fatal(6, "address", port, arguments=["--port=1", "--port", port])
+            self.assert_fatal(6, "address", port, arguments=[], INVAR_PORT=port)
+
+
+class ServeTest(CommandTest):
+    def start(self, *arguments, **environment):
+        process = subprocess.Popen(
+            [INVAR, "serve", need_smollm2(), "--port", "0", "--context", "512", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**self.environment, **environment},
+        )
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        address = process.stdout.readline().decode().strip()
+        self.assertRegex(address, r"^http://127\.0\.0\.1:\d+$")
+        return process, address
+
+    def wait_ready(self, address):
+        deadline = time.monotonic() + 120
+        progress = 0
+        while True:
+            status, body = get(address, "/health")
+            if status == 200:
+                return
+            self.assertEqual(status, 503)
+            self.assertEqual(body["status"], "loading")
+            self.assertGreaterEqual(body["progress"], progress)
+            progress = body["progress"]
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_start_models_and_end(self):
+        process, address = self.start("--alias", "small,other", INVAR_ALIAS="not-this")
+        self.assertEqual(get(address, "/livez")[0], 200)
+        self.assertIn(get(address, "/v1/models")[0], (200,))
+        self.wait_ready(address)
+        status, models = get(address, "/v1/models")
+        self.assertEqual([m["id"] for m in models["data"]], ["small", "other"])
+        self.assertEqual((models["first_id"], models["last_id"]), ("small", "other"))
+        model = models["data"][0]
+        self.assertEqual(model["meta"]["n_ctx"], 512)
+        self.assertEqual(model["meta"]["n_ctx_source"], "flag")
+        self.assertEqual(model["meta"]["file"], os.path.basename(need_smollm2()))
+        self.assertEqual(model["max_model_len"], 512)
+        self.assertEqual(get(address, "/v1/models/other")[1]["root"], "small")
+        status, error = get(address, "/models/nope")
+        self.assertEqual((status, error["error"]["code"]), (404, "model_not_found"))
+        version = get(address, "/version")[1]
+        self.assertEqual(version["arithmetic_id"], model["meta"]["arithmetic_id"])
+        status, error = get(address, "/completions")
+        self.assertIn("/v1/completions", error["error"]["message"])
+        self.assertEqual(get(address, "/v1/models", Host="evil.example")[0], 403)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=20), 0)
+        self.assertLess(time.monotonic() - begin, 2)
+
+    def test_keys_from_the_environment_and_a_signal_while_loading(self):
+        process, address = self.start(INVAR_API_KEY="k1,k2")
+        self.assertEqual(get(address, "/v1/models")[0], 401)
+        self.assertEqual(get(address, "/v1/models", Authorization="Bearer k2")[0], 200)
+        self.assertIn(get(address, "/health")[0], (200, 503))
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=20), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
