@@ -2,6 +2,7 @@
 // nowhere else, so that a wrong page table, position or row order changes what it says.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <mutex>
