@@ -1,7 +1,7 @@
 # A thin front for CMake presets and tools/. Every target installs what it lacks (tools/setup.sh).
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test fast-test cuda gpu-test bench format lint install clean
+.PHONY: help demo test fast-test compilers sanitize cuda gpu-test bench format lint install clean
 
 BUILD  := build/release
 PYTHON := .venv/bin/python
@@ -36,6 +36,14 @@ fast-test:  ## a minute of tests: no fuzzing, whole models or tokenizer oracles
 	cmake --preset release
 	cmake --build --preset release
 	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE 'slow|fuzz|models|tokenizer'
+
+compilers:  ## the frozen bits from GCC -O1 and Clang -O3 too
+	tools/setup.sh test
+	tools/check_compilers.sh
+
+sanitize:  ## the tests under the address, undefined-behaviour and thread sanitizers
+	tools/setup.sh test
+	tools/check_sanitizers.sh
 
 cuda:  ## compile the CUDA backend and its tests (needs no GPU)
 	tools/setup.sh test
