@@ -112,6 +112,15 @@ void FlagSet::whole(const std::string& flag, const std::string& value, Range ran
   settle(app_.add_option(flag, target, help))->check(whole_number(range))->type_name(value);
 }
 
+void FlagSet::wholes(const std::string& flag, const std::string& value, Range range,
+                     std::vector<int64_t>& target, const std::string& help,
+                     const std::string& shown_default) {
+  settle(app_.add_option(flag, target, help)->delimiter(',')->allow_extra_args(false))
+      ->check(whole_number(range))
+      ->type_name(value)
+      ->default_str(shown_default);
+}
+
 void FlagSet::real(const std::string& flag, const std::string& value, RealRange range,
                    std::optional<double>& target, const std::string& help) {
   settle(app_.add_option(flag, target, help))->check(real_number(range))->type_name(value);

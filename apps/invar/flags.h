@@ -53,6 +53,10 @@ class FlagSet {
              const std::string& help, const std::string& shown_default = "");
   void whole(const std::string& flag, const std::string& value, Range range,
              std::optional<int64_t>& target, const std::string& help);
+  // Numbers with commas between them; `target` holds the default.
+  void wholes(const std::string& flag, const std::string& value, Range range,
+              std::vector<int64_t>& target, const std::string& help,
+              const std::string& shown_default = "");
   struct RealRange {
     double low, high;
     bool low_open = false;  // without `low` itself

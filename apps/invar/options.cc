@@ -131,7 +131,8 @@ SamplingParams SamplingFlags::params(const SamplingParams& defaults) const {
 }
 
 std::unique_ptr<Engine> open_engine(std::string_view command, const std::string& model,
-                                    const EngineFlags& flags, int max_sequences, int& code) {
+                                    const EngineFlags& flags, int max_sequences, int& code,
+                                    const WrapBackend& wrap) {
   Result<std::string> path = resolve_model(model);
   if (!path) {
     code = fail(command, path.error());
@@ -141,7 +142,7 @@ std::unique_ptr<Engine> open_engine(std::string_view command, const std::string&
   options.max_sequences = max_sequences;
   Progress progress("loading " + model_label(*path), Progress::Unit::kBytes);
   options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-  Result<std::unique_ptr<Engine>> engine = Engine::open(options);
+  Result<std::unique_ptr<Engine>> engine = open_engine_with(options, wrap);
   progress.clear();
   if (!engine) {
     // What does not name the model's file is about a flag.

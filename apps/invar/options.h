@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/open.h"
 #include "flags.h"
 #include "invar/invar.h"
 
@@ -51,6 +52,7 @@ struct SamplingFlags {
 // Opens `model` (a path or a listed name) with a progress bar; prints errors itself and returns
 // their exit code through `code`.
 std::unique_ptr<Engine> open_engine(std::string_view command, const std::string& model,
-                                    const EngineFlags& flags, int max_sequences, int& code);
+                                    const EngineFlags& flags, int max_sequences, int& code,
+                                    const WrapBackend& wrap = {});
 
 }  // namespace invar::cli

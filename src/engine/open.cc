@@ -126,6 +126,11 @@ SamplingParams default_sampling(const Json& generation_config, int32_t vocab_siz
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
+  return open_engine_with(options, {});
+}
+
+Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
+                                                 const WrapBackend& wrap) {
   INVAR_TRY_VOID(check_options(options));
   EngineParts parts;
   BackendOptions backend_options;
@@ -133,6 +138,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   backend_options.isa = options.cpu_isa;
   backend_options.activation_bits = options.activation_bits;
   INVAR_TRY(parts.backend, make_backend(options.backend, backend_options));
+  if (wrap) parts.backend = wrap(std::move(parts.backend));
 
   INVAR_TRY(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(options.model));
   INVAR_TRY(const ModelInfo info, describe_model(*checkpoint));

@@ -55,8 +55,8 @@ Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, Backend&
                                           const ProgressFn& progress = {},
                                           PackedCache* cache = nullptr);
 
-// Config and shapes only, no packing: for `invar info` and `invar plan`. packed_bytes is an
-// estimate from the file's formats.
+// Config and shapes only, no packing: for `invar info` and `invar plan`. packed_bytes and
+// streamed_bytes_per_token are estimates from the file's formats.
 Result<ModelInfo> describe_model(const Checkpoint& checkpoint);
 
 std::vector<std::string> known_architectures();

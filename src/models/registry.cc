@@ -104,10 +104,16 @@ ModelInfo info_of(const Opened& opened, const DenseConfig& config) {
   append_ids(info.eos_ids, opened.source.config(), "eos_token_id");
   append_ids(info.eos_ids, checkpoint.generation_config, "eos_token_id");
 
+  // A head of its own leaves the embedding to look-ups of single rows.
+  const TensorInfo* const head = opened.source.find("lm_head");
+  const TensorInfo* const unread = head != nullptr && (opened.source.is_gguf() || !config.tied)
+                                       ? opened.source.find("model.embed_tokens")
+                                       : head;
   std::map<std::string, size_t> bytes_by_format;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     info.num_parameters += tensor.matrix.num_rows * tensor.matrix.num_cols;
     info.packed_bytes += tensor.matrix.num_bytes();
+    if (&tensor != unread) info.streamed_bytes_per_token += tensor.matrix.num_bytes();
     std::string name = format_name(tensor.matrix.format);
     if (tensor.matrix.format == WeightFormat::kMlxAffine)
       name += format(" %d-bit g%d", tensor.matrix.bits, tensor.matrix.group_size);

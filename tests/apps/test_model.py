@@ -323,15 +323,6 @@ class InspectTest(ModelTest):
         self.assertGreater(against["mean_kl"], 0)
         self.assertLess(against["mean_kl"], 0.05)
 
-    def test_bench(self):
-        result = self.run_invar(
-            "bench", self.model, "--prefill", "16", "--decode", "4", "--repeat", "1", "--json"
-        )
-        bench = json.loads(result.stdout)
-        self.assertGreater(bench["prefill"]["tokens_per_second"], 0)
-        self.assertGreater(bench["decode"]["tokens_per_second"], 0)
-        self.assertEqual(bench["decode"]["tokens"], 4)
-
 
 if __name__ == "__main__":
     unittest.main()
