@@ -1,7 +1,7 @@
 # A thin front for CMake presets and tools/. Every target installs what it lacks (tools/setup.sh).
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test fast-test compilers sanitize cuda gpu-test bench format lint install clean
+.PHONY: help demo test fast-test arm-test compilers sanitize cuda gpu-test bench format lint install clean
 
 BUILD  := build/release
 PYTHON := .venv/bin/python
@@ -44,6 +44,13 @@ compilers:  ## the frozen bits from GCC -O1 and Clang -O3 too
 sanitize:  ## the tests under the address, undefined-behaviour and thread sanitizers
 	tools/setup.sh test
 	tools/check_sanitizers.sh
+
+arm-test:  ## the AArch64 kernels and the frozen hashes: cross-built, run under qemu
+	tools/setup.sh arm
+	$(PYTHON) tools/fetch_models.py $(MODEL) > /dev/null
+	cmake --preset arm64
+	cmake --build --preset arm64
+	tools/arm_test.sh build/arm64
 
 cuda:  ## compile the CUDA backend and its tests (needs no GPU)
 	tools/setup.sh test

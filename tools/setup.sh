@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what this machine lacks for a task, and says what it does. May run any number of times.
 #
-# usage: tools/setup.sh demo|test|lint|all
+# usage: tools/setup.sh demo|test|arm|lint|all
 #
 # Debian packages come through apt (as root, or with sudo); Python packages go into .venv/ in the
 # source tree, pinned in tools/requirements-*.txt. Nothing else on the machine is changed.
@@ -16,16 +16,19 @@ demo_packages=(g++ cmake ninja-build pkg-config make git ca-certificates python3
   libboost1.81-dev)
 lint_packages=(clang-format-19 shellcheck git python3 python3-venv)
 test_packages=("${demo_packages[@]}" ccache libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)
+arm_packages=(g++-aarch64-linux-gnu qemu-user googletest nlohmann-json3-dev cmake ninja-build ccache
+  make git ca-certificates python3 python3-venv)
 
 case "${1:-}" in
   demo) packages=("${demo_packages[@]}") requirements=() ;;
   test) packages=("${test_packages[@]}") requirements=(tools/requirements-test.txt) ;;
+  arm) packages=("${arm_packages[@]}") requirements=() ;;
   lint) packages=("${lint_packages[@]}") requirements=(tools/requirements-lint.txt) ;;
   all)
-    packages=("${test_packages[@]}" "${lint_packages[@]}")
+    packages=("${test_packages[@]}" "${arm_packages[@]}" "${lint_packages[@]}")
     requirements=(tools/requirements-test.txt tools/requirements-lint.txt)
     ;;
-  *) die "usage: tools/setup.sh demo|test|lint|all" ;;
+  *) die "usage: tools/setup.sh demo|test|arm|lint|all" ;;
 esac
 
 # ---- Debian packages -------------------------------------------------------------------------------
