@@ -285,41 +285,76 @@ class ByteWriter {
   ByteWriter(GrammarBuilder& builder, StringEncoding encoding)
       : builder_(builder), encoding_(encoding) {}
 
-  void add(StateId from, uint32_t low, uint32_t high, StateId to, uint32_t needed_after) {
-    needed_ = needed_after;
-    if (encoding_ == StringEncoding::kJson) {
-      for (uint32_t c = low; c <= high && c < 0x20; ++c) add_escape(from, c, to);
-      for (const uint32_t c : {uint32_t{'"'}, uint32_t{'\\'}})
-        if (low <= c && c <= high) add_escape(from, c, to);
-      for (const auto& [first, last] :
-           {std::pair{0x20u, 0x21u}, {0x23u, 0x5Bu}, {0x5Du, CharSet::kMaxCodePoint}})
-        add_utf8(from, std::max(low, first), std::min(high, last), to);
-    } else {
-      add_utf8(from, low, high, to);
-    }
+  // Code points from `low` to `high`; `needed`: characters that must follow `to`.
+  void add(StateId from, uint32_t low, uint32_t high, StateId to, uint32_t needed) {
+    needed_ = needed;
+    if (encoding_ == StringEncoding::kRaw) return add_utf8(from, low, high, to);
+    for (uint32_t c = low; c <= high && c < 0x20; ++c) escapes_[c] = {to, needed};
+    for (const uint32_t c : {uint32_t{'"'}, uint32_t{'\\'}})
+      if (low <= c && c <= high) escapes_[c] = {to, needed};
+    for (const auto& [first, last] :
+         {std::pair{0x20u, 0x21u}, {0x23u, 0x5Bu}, {0x5Du, CharSet::kMaxCodePoint}})
+      add_utf8(from, std::max(low, first), std::min(high, last), to);
+  }
+
+  // After all ranges of `from`: its escapes. States whose escapes lead to the same places share
+  // them.
+  void finish(StateId from) {
+    if (escapes_.empty()) return;
+    const auto [it, is_new] = escape_states_.try_emplace(escapes_, 0);
+    if (is_new) it->second = add_escapes();
+    builder_.byte(from, '\\', it->second, kCounts);
+    escapes_.clear();
   }
 
  private:
-  StateId new_state() {
+  struct Target {
+    StateId state;
+    uint32_t needed;
+    auto operator<=>(const Target&) const = default;
+  };
+
+  StateId new_state(uint32_t needed) {
     const StateId state = builder_.add_state();
-    builder_.need_chars(state, needed_);
+    builder_.need_chars(state, needed);
     return state;
   }
 
-  // One spelling each: the short escape where there is one, else \u00xx.
-  void add_escape(StateId from, uint32_t c, StateId to) {
+  // After the backslash. One spelling each: the short escape where there is one, else \u00xx.
+  StateId add_escapes() {
     static constexpr std::string_view kChars = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
-    StateId& escape = escapes_[from];
-    if (escape == 0) {
-      escape = builder_.add_state();
-      builder_.bytes(from, '\\', '\\', escape, kCounts);
+    uint32_t least = kUnbounded, least_hex[2] = {kUnbounded, kUnbounded};
+    for (const auto& [c, target] : escapes_) {
+      least = std::min(least, target.needed);
+      if (kChars.find(static_cast<char>(c)) == std::string_view::npos)
+        least_hex[c >> 4] = std::min(least_hex[c >> 4], target.needed);
     }
-    const size_t at = kChars.find(static_cast<char>(c));
-    if (at != std::string_view::npos)
-      return builder_.byte(escape, static_cast<uint8_t>(kLetters[at]), to);
-    static constexpr char kHex[] = "0123456789abcdef";
-    const std::string digits = {'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
-    builder_.literal(escape, digits, to);
+    const StateId escape = new_state(least);
+    const uint32_t hex_needed = std::min(least_hex[0], least_hex[1]);
+    StateId last_digit[2] = {0, 0};
+    if (hex_needed != kUnbounded) {
+      StateId at = escape;
+      for (const char c : {'u', '0', '0'}) {
+        const StateId next = new_state(hex_needed);
+        builder_.byte(at, static_cast<uint8_t>(c), next);
+        at = next;
+      }
+      for (uint8_t i = 0; i < 2; ++i) {
+        if (least_hex[i] == kUnbounded) continue;
+        last_digit[i] = new_state(least_hex[i]);
+        builder_.byte(at, static_cast<uint8_t>('0' + i), last_digit[i]);
+      }
+    }
+    for (const auto& [c, target] : escapes_) {
+      const size_t at = kChars.find(static_cast<char>(c));
+      if (at != std::string_view::npos) {
+        builder_.byte(escape, static_cast<uint8_t>(kLetters[at]), target.state);
+      } else {
+        static constexpr char kHex[] = "0123456789abcdef";
+        builder_.byte(last_digit[c >> 4], static_cast<uint8_t>(kHex[c & 15]), target.state);
+      }
+    }
+    return escape;
   }
 
   // State from which one of `tail` (ranges of following bytes) leads to `to`.
@@ -327,7 +362,7 @@ class ByteWriter {
     if (tail.empty()) return to;
     const auto key = std::pair(to, std::vector<ByteRange>(tail.begin(), tail.end()));
     if (const auto found = tails_.find(key); found != tails_.end()) return found->second;
-    const StateId state = new_state();
+    const StateId state = new_state(needed_);
     tails_[key] = state;
     builder_.bytes(state, tail[0].first, tail[0].second, tail_state(tail.subspan(1), to));
     return state;
@@ -374,7 +409,8 @@ class ByteWriter {
   GrammarBuilder& builder_;
   StringEncoding encoding_;
   uint32_t needed_ = 0;
-  std::map<StateId, StateId> escapes_;
+  std::map<uint32_t, Target> escapes_;  // of the state that is being written
+  std::map<std::map<uint32_t, Target>, StateId> escape_states_;
   std::map<std::pair<StateId, std::vector<ByteRange>>, StateId> tails_;
 };
 
@@ -435,6 +471,7 @@ void add_to_grammar(const CharDfa& dfa, StringEncoding encoding, GrammarBuilder&
       }
       c = end;
     }
+    writer.finish(states[i]);
   }
 }
 

@@ -34,7 +34,27 @@ CharSet space() {
                       {0x3000, 0x3000},
                       {0xFEFF, 0xFEFF}});
 }
-// What some engines call space and others do not is in neither \s nor \S.
+// Engines disagree about characters beyond ASCII: is an Arabic digit a \d, a Chinese character a
+// \w? What any of them may take for a digit, a word or a space is in none of these, so that every
+// string we write matches for all of them. (Parts of Unicode without digits; punctuation, symbols.)
+CharSet not_digits() {
+  return CharSet::of({{0, '0' - 1},
+                      {'9' + 1, 0x65F},
+                      {0x1E00, 0xA61F},
+                      {0xAC00, 0xD7A3},
+                      {0xE000, 0xFF0F},
+                      {0xFF1A, 0xFFFD},
+                      {0x1F000, 0x1FAFF},
+                      {0x20000, 0x3FFFD}});
+}
+CharSet not_word() {
+  return CharSet::of({{0, '0' - 1},      {'9' + 1, 'A' - 1}, {'Z' + 1, '_' - 1}, {'`', '`'},
+                      {'z' + 1, 0xA9},   {0xAB, 0xB1},       {0xB4, 0xB4},       {0xB6, 0xB8},
+                      {0xBB, 0xBB},      {0xBF, 0xBF},       {0xD7, 0xD7},       {0xF7, 0xF7},
+                      {0x2010, 0x2027},  {0x2030, 0x203E},   {0x2041, 0x2053},   {0x2190, 0x245F},
+                      {0x2500, 0x2767},  {0x27C0, 0x2BFF},   {0x3001, 0x3003},   {0x3008, 0x3011},
+                      {0x1F300, 0x1FAFF}});
+}
 CharSet not_space() {
   CharSet set = space();
   set.add(0x1C, 0x1F);
@@ -251,13 +271,13 @@ class Parser {
         set = digits();
         return {};
       case 'D':
-        set = digits().complement();
+        set = not_digits();
         return {};
       case 'w':
         set = word();
         return {};
       case 'W':
-        set = word().complement();
+        set = not_word();
         return {};
       case 's':
         set = space();

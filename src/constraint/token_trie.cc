@@ -11,6 +11,7 @@ std::shared_ptr<const TokenTrie> TokenTrie::make(const Tokenizer& tokenizer,
                                                  std::span<const int32_t> end_ids) {
   auto trie = std::make_shared<TokenTrie>();
   trie->end_ids_.assign(end_ids.begin(), end_ids.end());
+  std::erase_if(trie->end_ids_, [&](int32_t id) { return id < 0 || id >= tokenizer.vocab_size(); });
   std::sort(trie->end_ids_.begin(), trie->end_ids_.end());
   trie->bytes_.resize(static_cast<size_t>(tokenizer.vocab_size()));
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
