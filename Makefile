@@ -47,7 +47,6 @@ sanitize:  ## the tests under the address, undefined-behaviour and thread saniti
 
 arm-test:  ## the AArch64 kernels and the frozen hashes: cross-built, run under qemu
 	tools/setup.sh arm
-	$(PYTHON) tools/fetch_models.py $(MODEL) > /dev/null
 	cmake --preset arm64
 	cmake --build --preset arm64
 	tools/arm_test.sh build/arm64
