@@ -195,8 +195,12 @@ struct Steps {
   }
 };
 
-// Calls body(codes, step, at_step, b) for every group of the panel, in order; prefetches a little
-// ahead, spread evenly.
+// How far ahead panels are fetched, in bytes. On Zen 3, one row, cold, 3 KiB against 1 KiB makes
+// Q4_1 1.1x, Q5_0 and Q6_K 1.2x to 1.4x as quick; 4 KiB is no better.
+constexpr int kPrefetch = 3072;
+
+// Calls body(codes, step, at_step, b) for every group of the panel, in order; prefetches ahead,
+// spread evenly over the groups.
 template <PanelKind kKind, typename Body>
 INVAR_INLINE void for_groups(const PanelRun& run, const Body& body) {
   const Steps<kKind> steps = Steps<kKind>::of(run);
@@ -209,7 +213,7 @@ INVAR_INLINE void for_groups(const PanelRun& run, const Body& body) {
     const int count = left < steps.groups ? static_cast<int>(left) : steps.groups;
     for (int b = 0; b < count; ++b) {
       for (int i = 0; i < lines; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(step) + 1024 + (b * lines + i) * 64,
+        _mm_prefetch(reinterpret_cast<const char*>(step) + kPrefetch + (b * lines + i) * 64,
                      _MM_HINT_T0);
       body(steps.codes(step, b), step, at_step, b);
     }

@@ -181,17 +181,28 @@ struct Steps {
   }
 };
 
-// Calls body(step, at_step, b) for every group of the panel, in order.
+// How far ahead panels are fetched, in bytes. An Intel Xeon with AVX-512 gains from 2 KiB over 1
+// (Q6_K, one row: 1.3x), not from 4.
+constexpr int kPrefetch = 2048;
+
+// Calls body(step, at_step, b) for every group of the panel, in order; prefetches ahead, spread
+// evenly over the groups.
 template <PanelKind kKind, typename Body>
 INVAR_INLINE void for_groups(const PanelRun& run, const Body& body) {
   const Steps<kKind> steps = Steps<kKind>::of(run);
   const uint8_t* step = run.panel;
+  const int lines = (steps.bytes / 64 + steps.groups - 1) / steps.groups;
   for (int64_t g = 0; g < run.num_groups; g += steps.groups, step += steps.bytes) {
     StepScales at_step;
     load_step<kKind>(step, at_step);
     const int64_t left = run.num_groups - g;
     const int count = left < steps.groups ? static_cast<int>(left) : steps.groups;
-    for (int b = 0; b < count; ++b) body(step, at_step, b);
+    for (int b = 0; b < count; ++b) {
+      for (int i = 0; i < lines; ++i)
+        _mm_prefetch(reinterpret_cast<const char*>(step) + kPrefetch + (b * lines + i) * 64,
+                     _MM_HINT_T0);
+      body(step, at_step, b);
+    }
   }
 }
 
