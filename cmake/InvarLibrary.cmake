@@ -32,6 +32,7 @@ set(INVAR_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
 install(TARGETS invar_shared EXPORT invar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         COMPONENT library)
 install(FILES ${PROJECT_SOURCE_DIR}/include/invar/invar.h
+              ${PROJECT_SOURCE_DIR}/include/invar/constraint.h
               ${PROJECT_SOURCE_DIR}/include/invar/result.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar COMPONENT library)
 # The export file is the whole config: nothing has to be found beside the library.

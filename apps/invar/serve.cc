@@ -18,9 +18,12 @@
 #include "exit_codes.h"
 #include "model_files.h"
 #include "models_folder.h"
+#include "server/chat_route.h"
+#include "server/completions_route.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_sockets.h"
 #include "server/model_routes.h"
+#include "server/token_routes.h"
 #include "terminal.h"
 
 namespace invar::cli {
@@ -40,7 +43,8 @@ struct ServeFlags {
   std::string api_keys, api_key_file, allowed_hosts, cors_origins;
   bool insecure_no_key = false;
   int64_t num_io_threads = 2, max_body_bytes = 16 << 20, stall_seconds = 30, drain_seconds = 8;
-  int64_t max_sequences = 4;
+  int64_t max_sequences = 4, sse_ping_seconds = 10;
+  bool any_model_name = false, clamp_max_tokens = false, strict_fields = false;
   std::string termination_log = "/dev/termination-log";
   EngineFlags engine;
 };
@@ -176,6 +180,19 @@ std::vector<std::string> served_names(const ServeFlags& flags, const std::string
   return {name};
 }
 
+server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::string>& names,
+                               server::KeyStore& keys, bool is_private) {
+  server::ApiOptions options;
+  options.model_names = names;
+  // Clients on this machine invent model names; routers before other machines rely on the 404.
+  options.any_model_name = flags.any_model_name || is_private;
+  options.clamp_max_tokens = flags.clamp_max_tokens;
+  options.strict_fields = flags.strict_fields;
+  options.salt_per_key = keys.num_keys() > 1;
+  options.sse_ping_seconds = static_cast<int>(flags.sse_ping_seconds);
+  return options;
+}
+
 // One token through the whole engine: what cannot run shows before anybody waits for it.
 Result<void> warm_up(Engine& engine) {
   GenerationRequest request;
@@ -224,8 +241,12 @@ int serve(const ServeFlags& flags) {
   server::Router router(flags.api_prefix);
   server::add_probe_routes(router, lifecycle);
   server::add_model_routes(router, model);
-  for (const char* guess : {"/completion", "/completions"})
-    router.add_hint(guess, "did you mean /v1/completions?");
+  const server::ApiOptions api =
+      api_options(flags, model.names(), **keys, options->origin.check_host);
+  const auto engine_of = [&model] { return model.engine(); };
+  server::add_chat_routes(router, engine_of, api);
+  server::add_completions_routes(router, engine_of, api);
+  server::add_token_routes(router, engine_of, api);
 
   server::HttpServer::Parts parts;
   parts.router = &router;
@@ -290,6 +311,12 @@ std::function<int()> add_serve(FlagSet& flags) {
   flags.text("--api-prefix", "PATH", options->api_prefix, "Serves all routes below PATH.");
   flags.text("--alias", "LIST", options->alias,
              "What requests call the model, the first name is shown. Default: its file name.");
+  flags.toggle("--any-model-name", options->any_model_name,
+               "Answers whatever model a request names; on without keys on this machine.");
+  flags.toggle("--clamp-max-tokens", options->clamp_max_tokens,
+               "Lowers a max_tokens that passes the window, instead of an error.");
+  flags.toggle("--strict-fields", options->strict_fields,
+               "Refuses requests with unknown fields, instead of a warning.");
   flags.group("Who may use it");
   flags.text("--api-key", "LIST", options->api_keys,
              "Keys, comma between. Seen in `ps`; a file or INVAR_API_KEY is not.");
@@ -309,6 +336,8 @@ std::function<int()> add_serve(FlagSet& flags) {
               "Largest request body.", "16777216");
   flags.whole("--timeout", "S", {1, 3600}, options->stall_seconds,
               "Seconds a stream waits for a reader that takes nothing.", "30");
+  flags.whole("--sse-ping-interval", "S", {-1, 600}, options->sse_ping_seconds,
+              "Seconds of silence before a stream gets a ping; -1: never.", "10");
   flags.whole("--drain-timeout", "S", {0, 3600}, options->drain_seconds,
               "Seconds that running requests have after SIGTERM; after Ctrl-C at most 3.", "8");
   flags.text("--termination-log", "FILE", options->termination_log,

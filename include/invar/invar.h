@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "invar/constraint.h"
 #include "invar/result.h"
 
 namespace invar {
@@ -83,6 +84,8 @@ struct GenerationRequest {
   bool use_prefix_cache = true;        // speed only
   std::string cache_salt = {};         // keys and values are shared within one salt only
   int top_logprobs = -1;               // -1: none; 0: the chosen token's; up to 20 alternatives
+  // What the reply must be, from Engine::compile_constraint; null: free text.
+  std::shared_ptr<const CompiledConstraint> constraint = {};
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -136,7 +139,8 @@ struct ModelDescription {
   uint64_t file_bytes = 0, weight_bytes = 0, kv_bytes = 0, kv_bytes_per_position = 0;
   int64_t streamed_bytes_per_token = 0;
   std::vector<int32_t> end_ids;
-  SamplingParams default_sampling;  // from the checkpoint's generation config
+  SamplingParams default_sampling;       // from the checkpoint's generation config
+  bool has_default_temperature = false;  // the config says how to sample, or not to
 };
 
 class Engine {
@@ -150,10 +154,18 @@ class Engine {
   // Everything is checked here, before anything runs.
   virtual Result<std::unique_ptr<TokenStream>> submit(const GenerationRequest& request) = 0;
 
+  // Masks for this engine's vocabulary; may be used by any number of requests. Takes up to about
+  // two seconds for the largest schemas. Errors: kInvalidArgument names a keyword that cannot be
+  // enforced and its place; kResourceExhausted names the limit ("schema too complex: ...").
+  virtual Result<std::shared_ptr<const CompiledConstraint>> compile_constraint(
+      const ConstraintSpec& spec) const = 0;
+
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool allow_special,
                                                 bool add_special) const = 0;
   virtual std::string detokenize(std::span<const int32_t> ids, bool with_special) const = 0;
   virtual std::string token_text(int32_t id) const = 0;  // for display, specials included
+  // What the token adds to a reply, maybe a part of a character; nothing for specials.
+  virtual std::string token_bytes(int32_t id) const = 0;
   // The prompt that a chat request would run on, as text and as ids.
   virtual Result<std::string> apply_chat_template(const GenerationRequest& request) const = 0;
   virtual Result<std::vector<int32_t>> prompt_ids(const GenerationRequest& request) const = 0;

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "cache/block_pool.h"
 #include "cache/prefix_cache.h"
+#include "constraint/compile.h"
 #include "engine/engine_parts.h"
 #include "engine/model_runner.h"
 #include "engine/reply.h"
@@ -56,10 +57,15 @@ class EngineImpl : public Engine {
 
   const ModelDescription& description() const override { return parts_.description; }
   Result<std::unique_ptr<TokenStream>> submit(const GenerationRequest& request) override;
+  Result<std::shared_ptr<const CompiledConstraint>> compile_constraint(
+      const ConstraintSpec& spec) const override {
+    return invar::compile_constraint(spec, token_trie());
+  }
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool allow_special,
                                         bool add_special) const override;
   std::string detokenize(std::span<const int32_t> ids, bool with_special) const override;
   std::string token_text(int32_t id) const override;
+  std::string token_bytes(int32_t id) const override;
   Result<std::string> apply_chat_template(const GenerationRequest& request) const override;
   Result<std::vector<int32_t>> prompt_ids(const GenerationRequest& request) const override;
   Result<void> score(std::span<const int32_t> ids,
@@ -73,6 +79,7 @@ class EngineImpl : public Engine {
   void take_inbox();
   void drop_cancelled();
   void retire(Sequence& sequence);
+  const std::shared_ptr<const TokenTrie>& token_trie() const;
   void count_pages();
   bool step();
 
@@ -81,6 +88,9 @@ class EngineImpl : public Engine {
   const RequestLimits limits_;
   const Vocabulary vocabulary_;
   const ChatTemplates templates_;
+  // Made for the first constraint.
+  mutable std::once_flag trie_made_;
+  mutable std::shared_ptr<const TokenTrie> trie_;
 
   // The engine thread's own.
   std::unique_ptr<KvCache> cache_;
@@ -128,6 +138,8 @@ EngineImpl::~EngineImpl() {
 // ---- On the callers' threads
 
 Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest& request) {
+  if (request.constraint && &request.constraint->trie() != token_trie().get())
+    return invalid_argument("the constraint was compiled by another engine");
   INVAR_TRY(std::vector<int32_t> ids, prompt_ids(request));
   INVAR_TRY(const ReplySpec spec,
             make_reply_spec(request, static_cast<int64_t>(ids.size()), limits_));
@@ -147,6 +159,12 @@ Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest&
   sequence->reply = std::move(reply);
   INVAR_TRY_VOID(enqueue(std::move(sequence)));
   return make_token_stream(std::move(stream));
+}
+
+const std::shared_ptr<const TokenTrie>& EngineImpl::token_trie() const {
+  std::call_once(trie_made_,
+                 [&] { trie_ = TokenTrie::make(*parts_.tokenizer, vocabulary_.end_ids); });
+  return trie_;
 }
 
 Result<void> EngineImpl::enqueue(std::unique_ptr<Sequence> sequence) {
@@ -209,6 +227,11 @@ std::string EngineImpl::detokenize(std::span<const int32_t> ids, bool with_speci
 std::string EngineImpl::token_text(int32_t id) const {
   if (id < 0 || id >= parts_.tokenizer->vocab_size()) return {};
   return std::string(parts_.tokenizer->token_text(id));
+}
+
+std::string EngineImpl::token_bytes(int32_t id) const {
+  if (id < 0 || id >= parts_.tokenizer->vocab_size()) return {};
+  return std::string(parts_.tokenizer->token_bytes(id, false));
 }
 
 Result<std::string> EngineImpl::apply_chat_template(const GenerationRequest& request) const {

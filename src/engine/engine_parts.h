@@ -24,9 +24,9 @@ struct EngineParts {
   int num_pages = 0;                                                // at least those of one context
   int max_sequences = 4;
   int prefill_chunk = 512;
+  int prefix_cache_pages = -1;   // kept after their sequence has gone; -1: all that are free
   int max_waiting = 1024;        // requests that have not ended; more are refused
   ModelDescription description;  // what open() knows; the rest is filled in
-  int prefix_cache_pages = -1;   // kept after their sequence has gone; -1: all that are free
 };
 
 Result<std::unique_ptr<Engine>> make_engine(EngineParts parts);

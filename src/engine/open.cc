@@ -192,6 +192,9 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   describe_parts(*checkpoint, parts.model->info(), *memory, question.page_bytes, parts);
   parts.description.default_sampling =
       default_sampling(checkpoint->generation_config, info.vocab_size);
+  for (const char* key : {"temperature", "do_sample"})
+    if (checkpoint->generation_config.find(key) != nullptr)
+      parts.description.has_default_temperature = true;
   return make_engine(std::move(parts));
 }
 

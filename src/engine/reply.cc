@@ -28,6 +28,10 @@ GeneratedReply::GeneratedReply(const ReplySpec& spec, const Vocabulary& vocabula
       stop_filter_(spec.stop),
       stream_(std::move(stream)) {
   sampler_.see_prompt(prompt);
+  if (spec.constraint) {
+    constraint_.emplace(spec.constraint);
+    mask_.resize(constraint_->num_mask_words());
+  }
   result_.arithmetic_id = std::move(arithmetic_id);
   result_.num_prompt_tokens = static_cast<int64_t>(prompt.size());
 }
@@ -37,7 +41,9 @@ bool GeneratedReply::take(Sequence& sequence, std::span<const float> logits, int
   result_.num_cached_tokens = sequence.num_reused_tokens;
   if (logits.empty()) return false;  // in the middle of its prompt
   INVAR_CHECK(logits.size() == static_cast<size_t>(vocab_size), "more than one row of logits");
-  const Result<int32_t> id = sampler_.draw(logits, result_.token_ids.size(), scratch);
+  const Result<void> masked = constraint_ ? constraint_->mask(mask_) : Result<void>();
+  const Result<int32_t> id =
+      masked ? sampler_.draw(logits, result_.token_ids.size(), scratch, mask_) : masked.error();
   if (!id) {
     finish(FinishReason::kError, id.error());
     return true;
@@ -45,6 +51,7 @@ bool GeneratedReply::take(Sequence& sequence, std::span<const float> logits, int
   if (result_.token_ids.empty()) first_token = Clock::now();
   sequence.token_ids.push_back(*id);
   sampler_.see_reply(*id);
+  if (constraint_) INVAR_CHECK(constraint_->accept(*id), "token %d was in the mask", *id);
   TokenEvent event;
   event.id = *id;
   if (spec_.top_logprobs >= 0) {
@@ -55,19 +62,21 @@ bool GeneratedReply::take(Sequence& sequence, std::span<const float> logits, int
   return accept(*id, std::move(event));
 }
 
-// A reply ends with the first token at which an ending is true: stop string, end token, limit.
+// A reply ends with the first token at which an ending is true: stop string, end token, a
+// constraint that is fulfilled and allows no more, limit.
 bool GeneratedReply::accept(int32_t id, TokenEvent event) {
   result_.token_ids.push_back(id);
   const auto& end_ids = vocabulary_.end_ids;
   const bool is_end = !spec_.ignore_end && std::binary_search(end_ids.begin(), end_ids.end(), id);
+  const bool is_done = is_end || (constraint_ && constraint_->is_finished());
   const bool is_last = static_cast<int64_t>(result_.token_ids.size()) >= spec_.max_tokens;
   if (!is_end) event.text = stop_filter_.push(detokenizer_.push(id));
-  if ((is_end || is_last) && !stop_filter_.stopped()) event.text += flush_text();
+  if ((is_done || is_last) && !stop_filter_.stopped()) event.text += flush_text();
   result_.text += event.text;
   stream_->push(std::move(event));
   if (stop_filter_.stopped()) result_.stop_text = stop_filter_.stop_text();
-  if (!stop_filter_.stopped() && !is_end && !is_last) return false;
-  finish(stop_filter_.stopped() || is_end ? FinishReason::kStop : FinishReason::kLength);
+  if (!stop_filter_.stopped() && !is_done && !is_last) return false;
+  finish(stop_filter_.stopped() || is_done ? FinishReason::kStop : FinishReason::kLength);
   return true;
 }
 

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "constraint/constraint.h"
 #include "engine/score_queue.h"
 #include "engine/sequence.h"
 #include "engine/stop_filter.h"
@@ -42,6 +44,7 @@ struct ReplySpec {
   std::vector<std::string> stop;
   bool ignore_end = false;
   int top_logprobs = -1;
+  std::shared_ptr<const CompiledConstraint> constraint;  // null: none
 };
 
 struct Vocabulary {
@@ -71,6 +74,8 @@ class GeneratedReply : public Reply {
   ReplySpec spec_;
   const Vocabulary& vocabulary_;
   Sampler sampler_;
+  std::optional<Constraint> constraint_;
+  std::vector<uint64_t> mask_;  // empty: no constraint
   Detokenizer detokenizer_;
   StopFilter stop_filter_;
   std::shared_ptr<StreamState> stream_;

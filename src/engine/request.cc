@@ -198,6 +198,7 @@ Result<ReplySpec> make_reply_spec(const GenerationRequest& request, int64_t num_
   spec.stop = request.stop;
   spec.ignore_end = request.ignore_end;
   spec.top_logprobs = request.top_logprobs;
+  spec.constraint = request.constraint;
   return spec;
 }
 

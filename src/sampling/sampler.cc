@@ -154,6 +154,27 @@ float gather_top_p(const Scores& scores, double top_p, std::vector<Candidate>& o
   return static_cast<float>(-end.range) / kRangesPerUnit;
 }
 
+// Ids beyond a mask are not allowed.
+bool is_allowed(std::span<const uint64_t> allowed, int32_t id) {
+  if (allowed.empty()) return true;
+  const size_t word = static_cast<size_t>(id) / 64;
+  return word < allowed.size() && (allowed[word] >> (id % 64) & 1) != 0;
+}
+
+void apply_mask(std::vector<float>& scores, std::span<const uint64_t> allowed) {
+  for (size_t begin = 0; begin < scores.size(); begin += 64) {
+    const size_t end = std::min(begin + 64, scores.size());
+    const uint64_t word = begin / 64 < allowed.size() ? allowed[begin / 64] : 0;
+    if (word == ~uint64_t{0}) continue;
+    if (word == 0) {
+      std::fill(scores.data() + begin, scores.data() + end, kMinusInf);
+      continue;
+    }
+    for (size_t i = begin; i < end; ++i)
+      if ((word >> (i - begin) & 1) == 0) scores[i] = kMinusInf;
+  }
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplingParams& params, std::shared_ptr<const SampleableIds> ids)
@@ -171,13 +192,13 @@ void Sampler::see_reply(int32_t id) {
   ++seen_[id].in_reply;
 }
 
-void Sampler::apply_bias(std::vector<float>& scores) const {
+void Sampler::apply_bias(std::vector<float>& scores, std::span<const uint64_t> allowed) const {
   const int64_t n = static_cast<int64_t>(scores.size());
   const auto names = [&](int32_t id) { return id >= 0 && id < n; };
   bool restricted = false;
   for (const auto& [id, bias] : params_.logit_bias)
-    restricted |=
-        bias >= 100 && names(id) && !std::binary_search(ids_->never.begin(), ids_->never.end(), id);
+    restricted |= bias >= 100 && names(id) && is_allowed(allowed, id) &&
+                  !std::binary_search(ids_->never.begin(), ids_->never.end(), id);
   if (restricted) {
     std::vector<std::pair<int32_t, float>> kept;
     for (const auto& [id, bias] : params_.logit_bias)
@@ -203,7 +224,8 @@ void Sampler::apply_penalties(std::vector<float>& scores) const {
 }
 
 // Steps 1 to 5 into `scratch`; the largest.
-Result<float> Sampler::edit_scores(std::span<const float> logits, SamplerScratch& scratch) const {
+Result<float> Sampler::edit_scores(std::span<const float> logits, std::span<const uint64_t> allowed,
+                                   SamplerScratch& scratch) const {
   const size_t num_ids = std::min(logits.size(), static_cast<size_t>(ids_->num_ids));
   std::vector<float>& scores = scratch.scores_;
   scores.resize(num_ids);
@@ -213,13 +235,16 @@ Result<float> Sampler::edit_scores(std::span<const float> logits, SamplerScratch
     return corrupt(
         "the model gave a logit that is not a finite number; the checkpoint is damaged "
         "or its arithmetic overflows");
-  if (!params_.logit_bias.empty()) apply_bias(scores);
+  if (!params_.logit_bias.empty()) apply_bias(scores, allowed);
   if (!seen_.empty()) apply_penalties(scores);
   for (const int32_t id : ids_->never)
     if (static_cast<size_t>(id) < num_ids) scores[static_cast<size_t>(id)] = kMinusInf;
+  if (!allowed.empty()) apply_mask(scores, allowed);
   scratch.maxima_.resize((num_ids + kScanBlock - 1) / kScanBlock);
   const float max = scan().block_maxima(scores.data(), num_ids, scratch.maxima_.data());
-  if (max == kMinusInf) return invalid_argument("logit_bias bans every token");
+  if (max == kMinusInf)
+    return invalid_argument("logit_bias bans every token%s",
+                            allowed.empty() ? "" : " that the constraint allows");
   if (max > std::numeric_limits<float>::max())
     return corrupt("a logit is so large that repetition_penalty %g makes it infinite",
                    static_cast<double>(params_.repetition_penalty));
@@ -227,8 +252,8 @@ Result<float> Sampler::edit_scores(std::span<const float> logits, SamplerScratch
 }
 
 Result<int32_t> Sampler::draw(std::span<const float> logits, uint64_t position,
-                              SamplerScratch& scratch) const {
-  INVAR_TRY(const float max, edit_scores(logits, scratch));
+                              SamplerScratch& scratch, std::span<const uint64_t> allowed) const {
+  INVAR_TRY(const float max, edit_scores(logits, allowed, scratch));
   const std::vector<float>&values = scratch.scores_, &maxima = scratch.maxima_;
   const size_t top_k = params_.top_k > 0 ? static_cast<size_t>(params_.top_k) : values.size();
   const auto block = std::find(maxima.begin(), maxima.end(), max) - maxima.begin();

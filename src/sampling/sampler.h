@@ -3,7 +3,8 @@
 //
 // Order of the steps (specs/api.md section 4.4); each works on what the one before left:
 //   1 logit_bias (>= 100: only such ids; <= -100: never)   2 repetition, 3 frequency, 4 presence
-//   5 ids that are never sampled   6 temperature   7 min_p   8 top_k   9 top_p   10 draw
+//   5 ids that are never sampled, or not allowed here   6 temperature   7 min_p   8 top_k   9 top_p
+//   10 draw
 // Step 10 is a Gumbel-max draw: argmax of score + noise(seed, position, id), which has exactly the
 // softmax's probabilities and needs no normalisation. So a token's fate depends on its own score
 // and noise only: neither the other rows of the batch nor the order of work can change it.
@@ -53,17 +54,19 @@ class Sampler {
   void see_prompt(std::span<const int32_t> prompt);
   void see_reply(int32_t id);
 
-  // The id at `position` of the reply (0: its first token). Errors: a logit that is not finite, or
-  // no id left to choose from.
-  Result<int32_t> draw(std::span<const float> logits, uint64_t position,
-                       SamplerScratch& scratch) const;
+  // The id at `position` of the reply (0: its first token). `allowed`: bit id says whether it may
+  // be drawn (a constraint's mask); empty: all may. Errors: a logit that is not finite, or no id
+  // left to choose from.
+  Result<int32_t> draw(std::span<const float> logits, uint64_t position, SamplerScratch& scratch,
+                       std::span<const uint64_t> allowed = {}) const;
 
  private:
   struct Seen {
     int32_t in_reply = 0;
   };
-  Result<float> edit_scores(std::span<const float> logits, SamplerScratch& scratch) const;
-  void apply_bias(std::vector<float>& scores) const;
+  Result<float> edit_scores(std::span<const float> logits, std::span<const uint64_t> allowed,
+                            SamplerScratch& scratch) const;
+  void apply_bias(std::vector<float>& scores, std::span<const uint64_t> allowed) const;
   void apply_penalties(std::vector<float>& scores) const;
 
   SamplingParams params_;

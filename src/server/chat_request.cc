@@ -1,0 +1,196 @@
+#include "server/chat_request.h"
+
+#include <algorithm>
+
+#include "server/answer_parts.h"
+#include "server/reasoning_filter.h"
+#include "server/response_format.h"
+
+namespace invar::server {
+namespace {
+
+constexpr size_t kMaxMessages = 10'000, kMaxKwargs = 64;
+
+// Roles and content parts; what the template makes of them is the template's business.
+void check_message(Fields& fields, const Json& message, size_t index) {
+  const std::string path = format("messages[%zu]", index);
+  if (!message.is_object())
+    return fields.fail(api_error("invalid_type", path + " must be an object", path));
+  const Json* role = message.find("role");
+  if (role == nullptr || !role->is_string())
+    return fields.fail(api_error("missing_field", path + ".role field required", path + ".role"));
+  const std::string& name = role->as_string();
+  if (name != "system" && name != "developer" && name != "user" && name != "assistant" &&
+      name != "tool")
+    return fields.fail(api_error(
+        "invalid_value",
+        path + ".role must be system, developer, user, assistant or tool, got " + quote_value(name),
+        path + ".role"));
+  const Json* content = message.find("content");
+  if (content == nullptr || content->is_null()) {
+    const bool may_lack = name == "assistant" && (message.find("tool_calls") != nullptr ||
+                                                  message.find("reasoning_content") != nullptr ||
+                                                  message.find("reasoning") != nullptr);
+    if (!may_lack)
+      fields.fail(api_error("missing_field", path + ".content field required", path + ".content"));
+    return;
+  }
+  if (content->is_string()) return;
+  if (!content->is_array())
+    return fields.fail(api_error(
+        "invalid_type",
+        path + ".content must be a string or an array of parts, got " + content->kind_name(),
+        path + ".content"));
+  for (size_t i = 0; i < content->items().size(); ++i) {
+    const Json& part = content->items()[i];
+    const std::string at = path + format(".content[%zu]", i);
+    const Json* type = part.find("type");
+    if (type == nullptr || !type->is_string())
+      return fields.fail(api_error("missing_field", at + ".type field required", at + ".type"));
+    const std::string& kind = type->as_string();
+    if (kind != "text" && kind != "input_text" && kind != "output_text" && kind != "refusal")
+      return fields.fail(api_error("unsupported_content",
+                                   at + " is " + quote_value(kind) + "; this model reads text only",
+                                   at + ".type"));
+  }
+}
+
+void read_messages(Fields& fields, GenerationRequest& request) {
+  const Json* messages = fields.array("messages");
+  if (fields.error()) return;
+  if (messages == nullptr) return fields.fail("missing_field", "messages", "field required");
+  const std::vector<Json>& items = messages->items();
+  if (items.empty()) return fields.fail("invalid_value", "messages", "must not be empty");
+  if (items.size() > kMaxMessages)
+    return fields.fail("out_of_range", "messages",
+                       format("may hold at most %zu entries, got %zu", kMaxMessages, items.size()));
+  for (size_t i = 0; i < items.size() && !fields.error(); ++i) check_message(fields, items[i], i);
+  request.messages_json = messages->dump();
+}
+
+void read_template_fields(Fields& fields, const ApiOptions& options, ChatRequest& out) {
+  Json kwargs = Json::object();
+  const std::string effort = fields.text("reasoning_effort", "");
+  if (!effort.empty()) {
+    static constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium",
+                                               "high", "xhigh",   "max"};
+    if (std::none_of(std::begin(kEfforts), std::end(kEfforts),
+                     [&](const char* known) { return effort == known; }))
+      fields.fail(
+          "invalid_value", "reasoning_effort",
+          "must be none, minimal, low, medium, high, xhigh or max, got " + quote_value(effort));
+    kwargs.set("enable_thinking", effort != "none");
+    if (effort != "none") kwargs.set("reasoning_effort", effort);
+  }
+  if (const Json* object = fields.object("chat_template_kwargs")) {
+    if (object->members().size() > kMaxKwargs)
+      fields.fail("out_of_range", "chat_template_kwargs",
+                  format("may have at most %zu keys", kMaxKwargs));
+    for (const auto& [key, value] : object->members()) {
+      if (value.is_array() || value.is_object())
+        fields.fail("invalid_type", "chat_template_kwargs." + key, "must be a scalar value");
+      if (key == "chat_template")
+        fields.fail(api_error("template_not_allowed",
+                              "a template cannot be sent; the operator chooses it",
+                              "chat_template_kwargs.chat_template"));
+      kwargs.set(key, value);
+    }
+  }
+  if (!kwargs.members().empty()) out.generation.request.template_kwargs_json = kwargs.dump();
+
+  const std::string form = fields.text("reasoning_format", "auto");
+  if (form == "none")
+    out.split_reasoning = false;
+  else if (form != "auto" && form != "deepseek")
+    fields.fail(
+        form == "inline" || form == "deepseek-legacy" ? "unsupported_parameter" : "invalid_value",
+        "reasoning_format", "must be auto, deepseek or none, got " + quote_value(form));
+  out.include_reasoning = fields.boolean("include_reasoning", true);
+  if (!fields.boolean("add_generation_prompt", true))
+    fields.fail("unsupported_parameter", "add_generation_prompt", "false is not supported yet");
+  fields.not_built("continue_final_message");
+  static_cast<void>(options);
+}
+
+void read_logprobs(Fields& fields, ChatRequest& out) {
+  out.logprobs = fields.boolean("logprobs", false);
+  const bool has_top = fields.find("top_logprobs") != nullptr;
+  const int64_t top = fields.integer("top_logprobs", 0, 20, 0);
+  if (has_top && !out.logprobs)
+    fields.fail("invalid_value", "top_logprobs", "needs logprobs to be true");
+  if (out.logprobs) out.generation.request.top_logprobs = static_cast<int>(top);
+}
+
+// The format's schema is to blame first: tools relax what cannot be enforced unless they are
+// strict.
+std::optional<ApiError> compile(const Engine& engine, const ConstraintSpec& spec,
+                                GenerationFields& generation) {
+  Result<std::shared_ptr<const CompiledConstraint>> compiled = engine.compile_constraint(spec);
+  if (!compiled)
+    return constraint_api_error(compiled.error(), has_format(spec) ? "response_format" : "tools");
+  generation.request.constraint = *std::move(compiled);
+  return std::nullopt;
+}
+
+}  // namespace
+
+const ChatModel& ChatModel::Once::of(const Engine& engine) {
+  std::call_once(once_, [&] {
+    model_.tools = probe_tool_support(engine);
+    const Result<std::vector<int32_t>> ids = engine.tokenize("<think>", true, false);
+    model_.has_reasoning = ids.ok() && ids->size() == 1;
+  });
+  return model_;
+}
+
+std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine,
+                                          const ChatModel& model, const ApiOptions& options,
+                                          const std::string& key_digest, bool for_generation,
+                                          ChatRequest& out, std::string* rendered) {
+  Fields fields(body);
+  out.generation = read_generation_fields(fields, engine.description(), options, false, key_digest);
+  GenerationRequest& request = out.generation.request;
+  read_messages(fields, request);
+  ConstraintSpec constraint;
+  read_response_format(fields, constraint);
+  const ToolFields tools = read_tools(fields, model.tools, constraint, out.generation.warnings);
+  request.tools_json = tools.tools_json;
+  if (tools.parse) out.tool_syntax = constraint.tool_syntax;
+  read_template_fields(fields, options, out);
+  read_logprobs(fields, out);
+  if (const Json* modalities = fields.array("modalities"))
+    for (const Json& entry : modalities->items())
+      if (!entry.is_string() || entry.as_string() != "text")
+        fields.fail("unsupported_parameter", "modalities", "may hold only \"text\"");
+  fields.not_built("echo");
+  fields.finish(options.strict_fields, out.generation.warnings);
+  if (fields.error()) return fields.error();
+
+  const Result<std::string> text = engine.apply_chat_template(request);
+  if (!text) return engine_api_error(text.error());
+  Result<std::vector<int32_t>> ids = engine.prompt_ids(request);
+  if (!ids) return engine_api_error(ids.error());
+  out.prompt_ids = *std::move(ids);
+  out.starts_in_reasoning = out.split_reasoning && ends_in_open_reasoning(*text);
+  if (rendered != nullptr) *rendered = *text;
+  if (for_generation)
+    fit_window(fields, out.generation, static_cast<int64_t>(out.prompt_ids.size()),
+               engine.description().context, options);
+  if (fields.error()) return fields.error();
+  if (for_generation &&
+      (has_format(constraint) || constraint.tool_use != ConstraintSpec::ToolUse::kNone)) {
+    if (out.starts_in_reasoning)
+      constraint.reasoning = ConstraintSpec::Reasoning::kOpen;
+    else if (out.split_reasoning && model.has_reasoning)
+      constraint.reasoning = ConstraintSpec::Reasoning::kOptional;
+    if (auto error = compile(engine, constraint, out.generation)) return error;
+  }
+  // The prompt goes on as ids: it is not rendered a second time.
+  request.messages_json.clear();
+  request.tools_json.clear();
+  request.template_kwargs_json.clear();
+  request.prompt_ids = out.prompt_ids;
+  return std::nullopt;
+}
+
+}  // namespace invar::server

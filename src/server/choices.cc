@@ -1,0 +1,75 @@
+#include "server/choices.h"
+
+#include "base/result.h"
+
+namespace invar::server {
+namespace {
+
+// A reader that is behind makes its engine sequences pause, not this queue grow.
+constexpr size_t kMaxQueued = 64;
+
+}  // namespace
+
+std::vector<GenerationRequest> choices_of(const GenerationRequest& request, int num_choices) {
+  std::vector<GenerationRequest> requests(static_cast<size_t>(num_choices), request);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.seed += i;
+  return requests;
+}
+
+Result<std::unique_ptr<Choices>> Choices::start(Engine& engine,
+                                                const std::vector<GenerationRequest>& requests) {
+  std::unique_ptr<Choices> choices(new Choices());
+  for (const GenerationRequest& request : requests) {
+    INVAR_TRY(std::unique_ptr<TokenStream> stream, engine.submit(request));
+    choices->streams_.push_back(std::move(stream));
+  }
+  if (requests.size() > 1)
+    for (int i = 0; i < choices->size(); ++i)
+      choices->threads_.emplace_back([c = choices.get(), i] { c->pump(i); });
+  return choices;
+}
+
+Choices::~Choices() {
+  {
+    const std::lock_guard lock(mutex_);
+    dropped_ = true;
+  }
+  emptied_.notify_all();
+  cancel();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Choices::cancel() {
+  for (const auto& stream : streams_) stream->cancel();
+}
+
+std::optional<Choices::Event> Choices::next() {
+  if (num_ended_ == size()) return std::nullopt;
+  Event event;
+  if (threads_.empty()) {
+    event.token = streams_[0]->next();
+  } else {
+    std::unique_lock lock(mutex_);
+    filled_.wait(lock, [&] { return !events_.empty(); });
+    event = std::move(events_.front());
+    events_.pop_front();
+    emptied_.notify_all();
+  }
+  if (!event.token) ++num_ended_;
+  return event;
+}
+
+void Choices::pump(int index) {
+  TokenStream& stream = *streams_[static_cast<size_t>(index)];
+  while (std::optional<TokenEvent> token = stream.next()) push({index, std::move(token)});
+  push({index, std::nullopt});
+}
+
+void Choices::push(Event event) {
+  std::unique_lock lock(mutex_);
+  emptied_.wait(lock, [&] { return dropped_ || events_.size() < kMaxQueued; });
+  events_.push_back(std::move(event));
+  filled_.notify_one();
+}
+
+}  // namespace invar::server

@@ -1,0 +1,312 @@
+#include "server/completions_route.h"
+
+#include <ctime>
+
+#include "base/hash.h"
+#include "server/answer_parts.h"
+#include "server/http/json_body.h"
+#include "server/http/request_id.h"
+#include "server/http/sse.h"
+#include "server/logprobs.h"
+
+namespace invar::server {
+namespace {
+
+constexpr int64_t kMaxPrompts = 64;
+
+struct CompletionRequest {
+  GenerationFields generation;
+  std::vector<std::vector<int32_t>> prompts;  // as ids
+  std::vector<std::string> prompt_texts;      // for echo
+  bool echo = false, tokens_as_ids = false;
+  int num_top_logprobs = -1;
+};
+
+bool read_ids(Fields& fields, const Json& list, int32_t vocab_size, std::vector<int32_t>& ids) {
+  for (const Json& entry : list.items()) {
+    if (!entry.is_int() || entry.as_int() < 0 || entry.as_int() >= vocab_size) {
+      fields.fail("invalid_value", "prompt",
+                  format("token ids must be integers from 0 to %d", vocab_size - 1));
+      return false;
+    }
+    ids.push_back(static_cast<int32_t>(entry.as_int()));
+  }
+  return true;
+}
+
+// A string, strings, ids, or lists of ids.
+void read_prompts(Fields& fields, const Engine& engine, CompletionRequest& out) {
+  const Json* prompt = fields.find("prompt");
+  if (prompt == nullptr) return fields.fail("missing_field", "prompt", "field required");
+  const auto add_text = [&](const std::string& text) {
+    Result<std::vector<int32_t>> ids = engine.tokenize(text, true, true);
+    if (!ids) return fields.fail(engine_api_error(ids.error()));
+    out.prompts.push_back(*std::move(ids));
+  };
+  const auto add_ids = [&](const Json& list) {
+    std::vector<int32_t> ids;
+    if (read_ids(fields, list, engine.description().vocab_size, ids))
+      out.prompts.push_back(std::move(ids));
+  };
+  if (prompt->is_string()) {
+    add_text(prompt->as_string());
+  } else if (prompt->is_array() && !prompt->items().empty() && prompt->items()[0].is_int()) {
+    add_ids(*prompt);
+  } else if (prompt->is_array()) {
+    if (static_cast<int64_t>(prompt->items().size()) > kMaxPrompts)
+      return fields.fail("out_of_range", "prompt", "may hold at most 64 prompts");
+    for (const Json& one : prompt->items()) {
+      if (one.is_string())
+        add_text(one.as_string());
+      else if (one.is_array())
+        add_ids(one);
+      else
+        return fields.fail("invalid_type", "prompt",
+                           "must be a string, strings, token ids, or lists of token ids");
+    }
+  } else {
+    return fields.fail("invalid_type", "prompt",
+                       "must be a string or an array, got " + std::string(prompt->kind_name()));
+  }
+  if (fields.error()) return;
+  if (out.prompts.empty()) return fields.fail("invalid_value", "prompt", "must not be empty");
+  for (const std::vector<int32_t>& ids : out.prompts) {
+    if (ids.empty()) return fields.fail("invalid_value", "prompt", "must not be empty");
+    out.prompt_texts.push_back(engine.detokenize(ids, true));
+  }
+}
+
+std::optional<ApiError> read_completion_request(const Json& body, const Engine& engine,
+                                                const ApiOptions& options,
+                                                const std::string& key_digest,
+                                                CompletionRequest& out) {
+  Fields fields(body);
+  out.generation = read_generation_fields(fields, engine.description(), options, true, key_digest);
+  read_prompts(fields, engine, out);
+  out.echo = fields.boolean("echo", false);
+  out.tokens_as_ids = fields.boolean("return_tokens_as_token_ids", false);
+  if (fields.find("logprobs") != nullptr)
+    out.num_top_logprobs = static_cast<int>(fields.integer("logprobs", 0, 20, 0));
+  out.generation.request.top_logprobs = out.num_top_logprobs;
+  if (out.echo && out.num_top_logprobs >= 0)
+    fields.fail("unsupported_parameter", "logprobs", "with echo is not supported by this server");
+  for (const char* name : {"suffix", "response_format", "tools", "structured_outputs"})
+    fields.not_built(name);
+  fields.finish(options.strict_fields, out.generation.warnings);
+  if (fields.error()) return fields.error();
+  if (static_cast<int64_t>(out.prompts.size()) * out.generation.num_choices > kMaxPrompts)
+    fields.fail("out_of_range", "n", "times the number of prompts may be at most 64");
+  for (const std::vector<int32_t>& ids : out.prompts) {
+    fit_window(fields, out.generation, static_cast<int64_t>(ids.size()),
+               engine.description().context, options);
+    if (fields.error()) return fields.error();
+  }
+  return std::nullopt;
+}
+
+class CompletionAnswer {
+ public:
+  CompletionAnswer(Engine& engine, CompletionRequest request, std::string request_id,
+                   std::shared_ptr<ResponseWriter> writer)
+      : engine_(engine),
+        request_(std::move(request)),
+        request_id_(std::move(request_id)),
+        writer_(std::move(writer)),
+        id_(new_id("cmpl-")),
+        created_(static_cast<int64_t>(std::time(nullptr))) {}
+
+  void run() {
+    std::vector<GenerationRequest> requests;
+    std::vector<int32_t> all_ids;
+    for (const std::vector<int32_t>& ids : request_.prompts) {
+      GenerationRequest one = request_.generation.request;
+      one.prompt_ids = ids;
+      all_ids.insert(all_ids.end(), ids.begin(), ids.end());
+      for (GenerationRequest& choice : choices_of(one, request_.generation.num_choices))
+        requests.push_back(std::move(choice));
+    }
+    prompt_sha_ = token_sha(all_ids);
+    Result<std::unique_ptr<Choices>> started = Choices::start(engine_, requests);
+    if (!started) return writer_->fail(engine_api_error(started.error()));
+    const std::shared_ptr<Choices> choices = *std::move(started);
+    for (int i = 0; i < choices->size(); ++i)
+      texts_.emplace_back(engine_, request_.num_top_logprobs, request_.tokens_as_ids);
+    writer_->on_closed([choices](CloseReason) { choices->cancel(); });
+    if (request_.generation.stream)
+      stream(*choices);
+    else
+      answer(*choices);
+    writer_->on_closed(nullptr);
+  }
+
+ private:
+  struct ChoiceText {
+    ChoiceText(const Engine& engine, int num_top, bool as_ids)
+        : logprobs(engine, num_top, as_ids) {}
+    std::string text;
+    LogprobAligner aligner;
+    CompletionLogprobs logprobs;
+  };
+
+  const std::string& prompt_text(int index) const {
+    return request_.prompt_texts[static_cast<size_t>(index / request_.generation.num_choices)];
+  }
+
+  void take(int index, const TokenEvent& token) {
+    ChoiceText& text = texts_[static_cast<size_t>(index)];
+    if (request_.num_top_logprobs < 0) return;
+    text.aligner.push({token, engine_.token_bytes(token.id)});
+    for (const TokenEntry& entry : text.aligner.deliver(token.text)) text.logprobs.add(entry);
+  }
+
+  bool failed(const Choices& choices, int index) {
+    const GenerationResult& result = choices.result(index);
+    if (result.finish_reason == FinishReason::kError) {
+      ApiError fault = engine_api_error(result.error);
+      fault.should_retry = false;
+      writer_->fail(fault);
+      return true;
+    }
+    if (result.finish_reason == FinishReason::kCancelled)
+      writer_->fail(api_error("request_cancelled", "the request was cancelled"));
+    return result.finish_reason == FinishReason::kCancelled;
+  }
+
+  void add_totals(const Choices& choices) {
+    for (int i = 0; i < choices.size(); ++i) {
+      if (i % request_.generation.num_choices == 0)
+        totals_.add_prompt(choices.result(i), request_.generation.request.use_prefix_cache);
+      totals_.add_choice(choices.result(i));
+    }
+  }
+
+  Json choice_json(int index, std::string text, Json logprobs, Json finish, Json stop) const {
+    Json choice = Json::object();
+    choice.set("index", index);
+    choice.set("text", std::move(text));
+    choice.set("logprobs", std::move(logprobs));
+    choice.set("finish_reason", std::move(finish));
+    choice.set("stop_reason", std::move(stop));
+    return choice;
+  }
+
+  Json envelope(Json choices) const {
+    Json json = Json::object();
+    json.set("id", id_);
+    json.set("object", "text_completion");
+    json.set("created", created_);
+    json.set("model", request_.generation.model);
+    json.set("system_fingerprint", system_fingerprint(engine_.description()));
+    json.set("choices", std::move(choices));
+    return json;
+  }
+
+  void add_last_fields(Json& json) const {
+    json.set("timings", timings_json(totals_));
+    json.set("invar", invar_json(totals_, engine_.description(), request_.generation, prompt_sha_));
+  }
+
+  void answer(Choices& choices) {
+    while (const std::optional<Choices::Event> event = choices.next()) {
+      if (!event->token) continue;
+      take(event->index, *event->token);
+      texts_[static_cast<size_t>(event->index)].text += event->token->text;
+    }
+    Json list = Json::array();
+    for (int i = 0; i < choices.size(); ++i) {
+      if (failed(choices, i)) return;
+      ChoiceText& text = texts_[static_cast<size_t>(i)];
+      std::string full = request_.echo ? prompt_text(i) + text.text : std::move(text.text);
+      Json logprobs = request_.num_top_logprobs >= 0 ? text.logprobs.take() : Json();
+      Json choice = choice_json(i, std::move(full), std::move(logprobs),
+                                finish_reason(choices.result(i)), stop_reason(choices.result(i)));
+      if (request_.generation.return_token_ids) {
+        Json ids = Json::array();
+        for (const int32_t id : choices.result(i).token_ids) ids.push_back(int64_t{id});
+        choice.set("token_ids", std::move(ids));
+      }
+      list.push_back(std::move(choice));
+    }
+    add_totals(choices);
+    Json json = envelope(std::move(list));
+    json.set("usage", usage_json(totals_));
+    add_last_fields(json);
+    writer_->send(json_response(json.dump()));
+  }
+
+  bool write_chunk(Json choice, bool is_last_json) {
+    Json list = Json::array();
+    list.push_back(std::move(choice));
+    Json chunk = envelope(std::move(list));
+    if (request_.generation.include_usage) chunk.set("usage", Json());
+    if (is_last_json) add_last_fields(chunk);
+    return writer_->write_event(sse_data(chunk.dump()));
+  }
+
+  void stream(Choices& choices) {
+    const std::chrono::seconds ping(std::max(0, request_.generation.sse_ping_seconds));
+    if (!writer_->start_stream(sse_head(ApiStyle::kOpenAi, request_id_, ping))) return;
+    if (request_.echo)
+      for (int i = 0; i < choices.size(); ++i)
+        if (!write_chunk(choice_json(i, prompt_text(i), Json(), Json(), Json()), false)) return;
+    int num_open = choices.size();
+    while (const std::optional<Choices::Event> event = choices.next()) {
+      const int i = event->index;
+      if (event->token) {
+        take(i, *event->token);
+        ChoiceText& text = texts_[static_cast<size_t>(i)];
+        if (event->token->text.empty()) continue;
+        Json logprobs = text.logprobs.empty() ? Json() : text.logprobs.take();
+        if (!write_chunk(choice_json(i, event->token->text, std::move(logprobs), Json(), Json()),
+                         false))
+          return;
+        continue;
+      }
+      if (failed(choices, i)) return;
+      if (--num_open == 0) add_totals(choices);
+      if (!write_chunk(choice_json(i, "", Json(), finish_reason(choices.result(i)),
+                                   stop_reason(choices.result(i))),
+                       num_open == 0 && !request_.generation.include_usage))
+        return;
+    }
+    if (request_.generation.include_usage) {
+      Json chunk = envelope(Json::array());
+      chunk.set("usage", usage_json(totals_));
+      add_last_fields(chunk);
+      if (!writer_->write_event(sse_data(chunk.dump()))) return;
+    }
+    if (writer_->write_event(std::string(kSseDone))) writer_->end_stream();
+  }
+
+  Engine& engine_;
+  CompletionRequest request_;
+  const std::string request_id_;
+  const std::shared_ptr<ResponseWriter> writer_;
+  const std::string id_;
+  const int64_t created_;
+  std::string prompt_sha_;
+  std::vector<ChoiceText> texts_;
+  Totals totals_;
+};
+
+}  // namespace
+
+void add_completions_routes(Router& router, EngineOf engine, const ApiOptions& options) {
+  Route route;
+  route.method = "POST";
+  route.path = "/v1/completions";
+  route.needs_engine = true;
+  route.handler = [engine, &options](Request http, std::shared_ptr<ResponseWriter> writer) {
+    Json body;
+    if (const auto error = parse_json_body(http.body, body)) return writer->fail(*error);
+    CompletionRequest request;
+    if (const auto error =
+            read_completion_request(body, *engine(), options, http.key_digest, request))
+      return writer->fail(*error);
+    CompletionAnswer(*engine(), std::move(request), http.request_id, std::move(writer)).run();
+  };
+  router.add(std::move(route));
+  for (const char* path : {"/completion", "/completions"}) router.add_hint(path, "/v1/completions");
+}
+
+}  // namespace invar::server

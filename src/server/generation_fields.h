@@ -1,0 +1,49 @@
+// The fields that every generating route has in common (specs/api.md section 4): limits, sampling,
+// seed, stop strings, log-probabilities, cache and stream options.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "invar/invar.h"
+#include "server/fields.h"
+
+namespace invar::server {
+
+// What routes know beside the body.
+struct ApiOptions {
+  std::vector<std::string> model_names = {};  // the first is primary
+  bool any_model_name = false;  // others are answered by the primary model, with a warning
+  bool clamp_max_tokens = false;
+  bool strict_fields = false;
+  bool salt_per_key = false;  // callers with different keys share no keys and values
+  int sse_ping_seconds = 10;
+};
+
+// The prompt and max_tokens of `request` are the route's to fill in.
+struct GenerationFields {
+  GenerationRequest request;
+  std::string model;  // as the answer calls it
+  int num_choices = 1;
+  bool stream = false, include_usage = false, continuous_usage = false;
+  bool return_token_ids = false;
+  int sse_ping_seconds = 10;  // <= 0: off
+  int64_t max_tokens = -1;    // -1: up to the window
+  std::vector<Warning> warnings;
+};
+
+// Reads all of them; faults are in fields.error(). `allow_no_output`: max_tokens 0 is a value.
+// Logprobs, whose form differs by route, are left out.
+GenerationFields read_generation_fields(Fields& fields, const ModelDescription& model,
+                                        const ApiOptions& options, bool allow_no_output,
+                                        const std::string& key_digest);
+
+// Checks prompt and output against the window (specs/api.md 2.3) and sets request.max_tokens.
+void fit_window(Fields& fields, GenerationFields& generation, int64_t num_prompt_tokens,
+                int64_t window, const ApiOptions& options);
+
+// A random seed that survives JavaScript's numbers.
+uint64_t random_seed();
+
+}  // namespace invar::server

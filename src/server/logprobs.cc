@@ -1,0 +1,117 @@
+#include "server/logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/result.h"
+#include "base/utf8.h"
+
+namespace invar::server {
+namespace {
+
+// JSON has no minus infinity.
+double shown(float logprob) {
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+}
+
+std::string valid_text(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const auto prefix = utf8_prefix(bytes);
+    text += prefix.state == Utf8Prefix::kCharacter ? bytes.substr(0, prefix.num_bytes)
+                                                   : kReplacementChar;
+    bytes.remove_prefix(prefix.num_bytes);
+  }
+  return text;
+}
+
+bool is_valid(std::string_view bytes) { return valid_text(bytes) == bytes; }
+
+Json byte_list(std::string_view bytes) {
+  Json list = Json::array();
+  for (const char c : bytes) list.push_back(static_cast<int>(static_cast<unsigned char>(c)));
+  return list;
+}
+
+Json token_json(const std::string& bytes, float logprob) {
+  Json json = Json::object();
+  json.set("token", valid_text(bytes));
+  json.set("logprob", shown(logprob));
+  json.set("bytes", byte_list(bytes));
+  return json;
+}
+
+int64_t num_code_points(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+}  // namespace
+
+void LogprobAligner::push(TokenEntry entry) {
+  raw_ += entry.bytes;
+  entries_.push_back(std::move(entry));
+}
+
+std::vector<TokenEntry> LogprobAligner::deliver(std::string_view text) {
+  size_t used = 0;
+  // A detokenizer may leave out the space that the first token begins with.
+  if (raw_begin_ == 0 && raw_.starts_with(' ') && !text.empty() && text[0] != ' ') used = 1;
+  while (!text.empty() && used < raw_.size()) {
+    const auto raw = utf8_prefix(std::string_view(raw_).substr(used));
+    const size_t shown_bytes =
+        raw.state == Utf8Prefix::kCharacter ? raw.num_bytes : kReplacementChar.size();
+    used += raw.num_bytes;
+    text.remove_prefix(std::min(shown_bytes, text.size()));
+  }
+  raw_.erase(0, used);
+  raw_begin_ += used;
+  std::vector<TokenEntry> delivered;
+  while (!entries_.empty() && entry_begin_ < raw_begin_) {
+    entry_begin_ += entries_.front().bytes.size();
+    if (!entries_.front().bytes.empty()) delivered.push_back(std::move(entries_.front()));
+    entries_.pop_front();
+  }
+  return delivered;
+}
+
+Json chat_logprob_json(const Engine& engine, const TokenEntry& entry) {
+  Json json = token_json(entry.bytes, entry.event.logprob ? entry.event.logprob->logprob : 0);
+  Json top = Json::array();
+  for (const TokenLogprob& other : entry.event.top_logprobs)
+    top.push_back(token_json(engine.token_bytes(other.id), other.logprob));
+  json.set("top_logprobs", std::move(top));
+  return json;
+}
+
+std::string CompletionLogprobs::name(int32_t id, const std::string& bytes) const {
+  if (tokens_as_ids_) return "token_id:" + std::to_string(id);
+  if (is_valid(bytes)) return bytes;
+  std::string text = "bytes:";
+  for (const char c : bytes) text += format("\\x%02x", static_cast<unsigned char>(c));
+  return text;
+}
+
+void CompletionLogprobs::add(const TokenEntry& entry) {
+  tokens_.push_back(name(entry.event.id, entry.bytes));
+  values_.push_back(shown(entry.event.logprob ? entry.event.logprob->logprob : 0));
+  Json top = Json::object();
+  for (const TokenLogprob& other : entry.event.top_logprobs) {
+    const std::string key = name(other.id, engine_.token_bytes(other.id));
+    if (top.find(key) == nullptr) top.set(key, shown(other.logprob));  // sorted: the higher stays
+  }
+  tops_.push_back(std::move(top));
+  offsets_.push_back(offset_);
+  offset_ += num_code_points(entry.bytes);
+}
+
+Json CompletionLogprobs::take() {
+  Json json = Json::object();
+  json.set("tokens", std::exchange(tokens_, Json::array()));
+  json.set("token_logprobs", std::exchange(values_, Json::array()));
+  json.set("top_logprobs", num_top_ > 0 ? std::exchange(tops_, Json::array()) : Json());
+  json.set("text_offset", std::exchange(offsets_, Json::array()));
+  return json;
+}
+
+}  // namespace invar::server

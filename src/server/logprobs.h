@@ -1,0 +1,58 @@
+// Log-probabilities as the API gives them: entries, and in which piece of delivered text each
+// belongs. A token's entry goes with its first delivered byte; tokens that deliver nothing (end
+// tokens, a trimmed stop) have none.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "invar/invar.h"
+#include "server/fields.h"
+
+namespace invar::server {
+
+struct TokenEntry {
+  TokenEvent event;
+  std::string bytes;  // the token's own, maybe a part of a character
+};
+
+class LogprobAligner {
+ public:
+  void push(TokenEntry entry);
+  // `text` is the next delivered piece: the bytes of the tokens so far, with U+FFFD for what is no
+  // UTF-8. Entries whose first byte is in it.
+  std::vector<TokenEntry> deliver(std::string_view text);
+
+ private:
+  std::deque<TokenEntry> entries_;
+  std::string raw_;         // bytes of pushed tokens from raw_begin_ on, not yet delivered
+  size_t raw_begin_ = 0;    // delivered bytes before raw_
+  size_t entry_begin_ = 0;  // where the first of entries_ begins
+};
+
+// {"token", "logprob", "bytes", "top_logprobs": [...]}
+Json chat_logprob_json(const Engine& engine, const TokenEntry& entry);
+
+// The four parallel lists of /v1/completions.
+class CompletionLogprobs {
+ public:
+  CompletionLogprobs(const Engine& engine, int num_top, bool tokens_as_ids)
+      : engine_(engine), num_top_(num_top), tokens_as_ids_(tokens_as_ids) {}
+  void add(const TokenEntry& entry);
+  bool empty() const { return tokens_.items().empty(); }
+  Json take();  // what was added since the last call
+
+ private:
+  std::string name(int32_t id, const std::string& bytes) const;
+
+  const Engine& engine_;
+  const int num_top_;
+  const bool tokens_as_ids_;
+  Json tokens_ = Json::array(), values_ = Json::array(), tops_ = Json::array(),
+       offsets_ = Json::array();
+  int64_t offset_ = 0;  // code points so far
+};
+
+}  // namespace invar::server

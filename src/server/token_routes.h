@@ -1,0 +1,11 @@
+// /tokenize, /detokenize, /apply-template and /v1/chat/completions/input_tokens (specs/api.md
+// section 11): what a prompt is to the model, without running it.
+#pragma once
+
+#include "server/chat_route.h"
+
+namespace invar::server {
+
+void add_token_routes(Router& router, EngineOf engine, const ApiOptions& options);
+
+}  // namespace invar::server

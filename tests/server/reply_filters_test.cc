@@ -1,0 +1,162 @@
+// The filters between a reply's text and what clients see: the same result however the text is cut
+// (tests of reported cases D1 to D3 among them).
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "server/logprobs.h"
+#include "server/reasoning_filter.h"
+#include "server/tool_calls.h"
+
+namespace invar::server {
+namespace {
+
+// Every way to cut that tests try: pieces of a few sizes, and random ones.
+std::vector<std::vector<std::string>> cuts(const std::string& text) {
+  std::vector<std::vector<std::string>> all;
+  for (const size_t size : {size_t{1}, size_t{2}, size_t{3}, size_t{7}, size_t{50}, text.size()}) {
+    std::vector<std::string> pieces;
+    for (size_t at = 0; at < text.size(); at += size) pieces.push_back(text.substr(at, size));
+    all.push_back(std::move(pieces));
+  }
+  std::mt19937 rng(3);
+  for (int i = 0; i < 100; ++i) {
+    std::vector<std::string> pieces;
+    for (size_t at = 0; at < text.size();) {
+      const size_t size = 1 + rng() % 9;
+      pieces.push_back(text.substr(at, size));
+      at += size;
+    }
+    all.push_back(std::move(pieces));
+  }
+  return all;
+}
+
+struct Split {
+  std::string reasoning, content;
+  bool operator==(const Split&) const = default;
+};
+
+Split split(const std::vector<std::string>& pieces, bool starts_inside) {
+  ReasoningFilter filter(starts_inside);
+  Split all;
+  const auto add = [&](const ReasoningFilter::Piece& piece) {
+    EXPECT_EQ((piece.reasoning + piece.content).find("think>"), std::string::npos);
+    all.reasoning += piece.reasoning;
+    all.content += piece.content;
+  };
+  for (const std::string& piece : pieces) add(filter.push(piece));
+  add(filter.finish());
+  return all;
+}
+
+TEST(ReasoningFilter, SplitsAtTheTagsHoweverTheTextIsCut) {
+  const struct {
+    std::string text;
+    bool starts_inside;
+    Split expected;
+  } cases[] = {
+      {"<think>\nSky.\n</think>\n\nBlue.", false, {"Sky.", "Blue."}},
+      {" \n<think>a\n\nb</think>c", false, {"a\n\nb", "c"}},
+      {"Sky.\n</think>\n\nBlue. </thin", true, {"Sky.", "Blue. </thin"}},
+      {"\nnever closed", true, {"never closed", ""}},
+      {"no tags at all", false, {"", "no tags at all"}},
+      {" <thing>", false, {"", " <thing>"}},
+      {"<think></think>x", false, {"", "x"}},
+      {"<thi", false, {"", "<thi"}},
+      {"a < b </thin", true, {"a < b </thin", ""}},
+  };
+  for (const auto& c : cases)
+    for (const auto& pieces : cuts(c.text)) {
+      const Split got = split(pieces, c.starts_inside);
+      EXPECT_EQ(got.reasoning, c.expected.reasoning) << c.text;
+      EXPECT_EQ(got.content, c.expected.content) << c.text;
+    }
+}
+
+TEST(ReasoningFilter, PromptThatEndsInOpenReasoning) {
+  EXPECT_TRUE(ends_in_open_reasoning("<|im_start|>assistant\n<think>\n"));
+  EXPECT_FALSE(ends_in_open_reasoning("<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(ends_in_open_reasoning("assistant\n"));
+}
+
+struct Calls {
+  std::string content;
+  std::vector<std::pair<std::string, std::string>> calls;  // name, arguments
+  bool operator==(const Calls&) const = default;
+};
+
+Calls read_calls(const std::vector<std::string>& pieces) {
+  ToolCallFilter filter{ToolSyntax{}};
+  Calls all;
+  const auto add = [&](const std::vector<ToolCallFilter::Event>& events) {
+    for (const auto& event : events) {
+      if (event.kind == ToolCallFilter::Event::kContent) all.content += event.text;
+      if (event.kind == ToolCallFilter::Event::kCallBegin) all.calls.emplace_back(event.text, "");
+      if (event.kind == ToolCallFilter::Event::kArguments) all.calls.back().second += event.text;
+    }
+  };
+  for (const std::string& piece : pieces) add(filter.push(piece));
+  add(filter.finish());
+  EXPECT_EQ(filter.num_calls(), static_cast<int>(all.calls.size()));
+  return all;
+}
+
+TEST(ToolCallFilter, FindsCallsHoweverTheTextIsCut) {
+  const std::string nested = R"({"a":[{"b":"}{\"\u00e9"}],"c":""})";
+  const std::string one = R"(<tool_call>{"name":"f","arguments":)" + nested + "}</tool_call>";
+  const std::string two = R"(<tool_call>{"name":"ping","arguments":{}}</tool_call>)";
+  const struct {
+    std::string text;
+    Calls expected;
+  } cases[] = {
+      {one + two, {"", {{"f", nested}, {"ping", "{}"}}}},
+      {"I look. \n" + one + "\n" + two + "\n", {"I look.", {{"f", nested}, {"ping", "{}"}}}},
+      {"<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>",
+       {"", {{"ping", "{}"}}}},
+      {two + " and then", {" and then", {{"ping", "{}"}}}},
+      {"only < text <tool_c", {"only < text <tool_c", {}}},
+      {"white space \n", {"white space \n", {}}},
+      {"<tool_call>not json</tool_call>", {"<tool_call>not json</tool_call>", {}}},
+      {"<tool_call>{\"name\":\"f\"", {"<tool_call>{\"name\":\"f\"", {}}},
+      {R"(<tool_call>{"name":"f","arguments":{"a":1)", {"", {{"f", R"({"a":1)"}}}},
+  };
+  for (const auto& c : cases)
+    for (const auto& pieces : cuts(c.text)) {
+      const Calls got = read_calls(pieces);
+      EXPECT_EQ(got.content, c.expected.content) << c.text;
+      EXPECT_EQ(got.calls, c.expected.calls) << c.text;
+    }
+}
+
+TEST(LogprobAligner, EntriesComeWithTheirFirstDeliveredByte) {
+  LogprobAligner aligner;
+  const auto entry = [](int32_t id, std::string bytes) {
+    TokenEntry e;
+    e.event.id = id;
+    e.bytes = std::move(bytes);
+    return e;
+  };
+  const auto ids = [](const std::vector<TokenEntry>& entries) {
+    std::vector<int32_t> list;
+    for (const TokenEntry& e : entries) list.push_back(e.event.id);
+    return list;
+  };
+  using Ids = std::vector<int32_t>;
+  aligner.push(entry(1, "\xe4"));
+  EXPECT_EQ(ids(aligner.deliver("")), Ids{});
+  aligner.push(entry(2, "\xb8\xad"));
+  EXPECT_EQ(ids(aligner.deliver("\xe4\xb8\xad")), (Ids{1, 2}));
+  aligner.push(entry(3, "\xff"));  // no UTF-8: delivered as U+FFFD
+  EXPECT_EQ(ids(aligner.deliver("\xef\xbf\xbd")), Ids{3});
+  aligner.push(entry(4, "a EN"));  // "EN" is held back: it may be a stop
+  EXPECT_EQ(ids(aligner.deliver("a ")), Ids{4});
+  aligner.push(entry(5, "D!"));
+  EXPECT_EQ(ids(aligner.deliver("")), Ids{});
+  aligner.push(entry(6, ""));  // an end token
+  EXPECT_EQ(ids(aligner.deliver("EN")), Ids{});
+  EXPECT_EQ(ids(aligner.deliver("D!")), Ids{5});
+}
+
+}  // namespace
+}  // namespace invar::server
