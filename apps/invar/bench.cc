@@ -193,7 +193,7 @@ std::function<int()> add_bench(FlagSet& flags) {
   flags.toggle("--json", options->json, "One JSON object, each run's figures in it.");
   flags.toggle("--csv", options->csv, "One line for each case, with a head line.");
   flags.footer(
-      "Percentages are of what the same process measured just before and after: reading memory "
+      "Percentages are of what the same process measured just before and after: reading memory\n"
       "with every thread, and the instruction set's byte dots from registers.\n\nExamples:\n"
       "  invar bench model.gguf --threads 2\n"
       "  invar bench model.gguf --prefill 0 --batch 1 --depth 0,7936 --kernels\n"

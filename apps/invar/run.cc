@@ -57,9 +57,9 @@ int answer(Engine& engine, const RunFlags& flags, const std::string& prompt, dou
   const GenerationResult& result = reply->result;
   if (flags.json) print(reply_json(engine, request, result, load_ms).dump() + "\n");
   if (flags.stats) {
-    print_error(format("loaded in %.0f ms, weights %s\n", load_ms,
-                       engine.description().packing.c_str()) +
-                reply_stats(result, request.sampling));
+    print_error(
+        format("loaded in %.0f ms, weights %s\n", load_ms, engine.description().packing.c_str()) +
+        reply_stats(result, request.sampling));
   } else if (!flags.json && !flags.sampling.seed && request.sampling.temperature > 0) {
     print_error(dim(format("seed %llu", static_cast<unsigned long long>(request.sampling.seed))) +
                 "\n");

@@ -1,4 +1,4 @@
-// (3) The engine: before it the application's call of submit() (apps/invar, later server/openai.cc
+// (3) The engine: before it the application's call of submit() (apps/invar, server/chat_request.cc
 // (2)), after it scheduler.cc (4). submit() checks a request, renders and tokenizes it and puts it
 // in the inbox; one thread runs step() and owns everything that runs: sequences, scheduler, pages,
 // model. An id that the sampler (9) drew is appended here and goes out as an event.

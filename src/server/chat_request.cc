@@ -1,3 +1,4 @@
+// (2) A chat body becomes a request: before it server/http (1), after it engine/engine.cc (3).
 #include "server/chat_request.h"
 
 #include <algorithm>

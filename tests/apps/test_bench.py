@@ -114,7 +114,8 @@ class BenchTest(CommandTest):
 
     def test_errors(self):
         def fails(code, text, *flags):
-            result = self.run_invar("bench", self.model, *SHORT, "--batch", "1", *flags)
+            lengths = [] if "--prefill" in flags else SHORT
+            result = self.run_invar("bench", self.model, *lengths, "--batch", "1", *flags)
             self.assertEqual(result.returncode, code, result.stderr.decode())
             self.assertIn(text, result.stderr.decode())
 
