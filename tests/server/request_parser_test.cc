@@ -133,7 +133,7 @@ TEST(RequestHead, WhatIsNotHttp) {
            "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",               //
        })
     EXPECT_EQ(head_outcome(bytes), "malformed_request") << bytes;
-  EXPECT_EQ(head_outcome(std::string("GET / HTTP/1.1\r\nHost: a\r\nX: \0\r\n\r\n", 36)),
+  EXPECT_EQ(head_outcome(std::string("GET / HTTP/1.1\r\nHost: a\r\nX: \0\r\n\r\n", 33)),
             "malformed_request");
   EXPECT_EQ(head_outcome("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "http_version");
   EXPECT_EQ(head_outcome("GET / HTTP/1.2\r\nHost: a\r\n\r\n"), "http_version");

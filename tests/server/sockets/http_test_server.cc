@@ -24,6 +24,13 @@
 namespace invar::server {
 namespace {
 
+// Memory figures mean nothing then.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 std::map<std::string, std::string> g_arguments;
 
 int64_t argument(const std::string& name, int64_t fallback) {
@@ -109,7 +116,8 @@ void get_big(const Request& request, std::shared_ptr<ResponseWriter> response) {
   response->send(std::move(answer));
 }
 
-void add_routes(Router& router, const std::unique_ptr<HttpServer>& server) {
+// The server is there a moment after its first request may be.
+void add_routes(Router& router, const std::atomic<const HttpServer*>& server) {
   const auto add = [&](const char* method, const char* path, Handler handler) {
     Route route;
     route.method = method;
@@ -132,10 +140,12 @@ void add_routes(Router& router, const std::unique_ptr<HttpServer>& server) {
     set("running", g_counts.running);
     set("begun", g_counts.begun);
     set("left", g_counts.left);
-    set("too_slow", server->stats().too_slow);
-    set("connections", server->stats().connections);
-    set("streams", server->stats().streams);
-    set("refused", server->stats().refused);
+    const HttpServer* running = server;
+    if (running == nullptr) return response->fail(api_error("model_loading", "starting"));
+    set("too_slow", running->stats().too_slow);
+    set("connections", running->stats().connections);
+    set("streams", running->stats().streams);
+    set("refused", running->stats().refused);
     response->send(json_response(json.dump()));
   };
   router.add(std::move(stats));
@@ -176,9 +186,9 @@ int serve() {
   Lifecycle lifecycle;
   if (argument("ready", 1) != 0) lifecycle.set_ready();
   Router router;
-  std::unique_ptr<HttpServer> server;
+  std::atomic<const HttpServer*> running = nullptr;
   add_probe_routes(router, lifecycle);
-  add_routes(router, server);
+  add_routes(router, running);
   router.add_hint("/completions", "did you mean /v1/completions?");
   HttpServer::Parts parts;
   parts.router = &router;
@@ -189,8 +199,9 @@ int serve() {
     std::fprintf(stderr, "%s\n", started.error().message.c_str());
     return 6;
   }
-  server = *std::move(started);
-  std::printf("port %d\n", server->port());
+  const std::unique_ptr<HttpServer> server = *std::move(started);
+  running = server.get();
+  std::printf("port %d%s\n", server->port(), kSanitized ? " sanitized" : "");
   std::fflush(stdout);
 
   int signal = 0;

@@ -233,7 +233,7 @@ class DrainTest(ServerTest):
         long = [server.connect() for _ in range(10)]
         waiting = server.connect()
         for client in short:
-            client.send(request("POST /stream?events=10&interval_ms=50"))
+            client.send(request("POST /stream?events=16&interval_ms=50"))
         for client in long:
             client.send(request("POST /stream?events=10000&interval_ms=50"))
         waiting.send(request("POST /echo?delay_ms=60000"))
