@@ -2,7 +2,10 @@
 // same run. Each figure: a CUDA graph of many launches with programmatic dependent launch, weights
 // rotating through more than the cache, median of 9 replays, time per launch with its edge.
 //
-//   cuda_bench [csv file] [quick|steps]    quick: a search, fewer sizes; steps: no linear kernels
+//   cuda_bench [csv file] [quick|steps] [name]
+//
+// quick: a search, fewer sizes; steps: no linear kernels; with a part of a name: only decode steps
+// of ways so named, and linear kernels at one and eight tokens.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -200,7 +203,7 @@ std::vector<StepVariant> step_variants(int m) {
   return list;
 }
 
-void bench_decode_step(uint8_t* pool) {
+void bench_decode_step(uint8_t* pool, const char* only) {
   const Decoder d = {"7B step", 3584, 28, 4, 128, 18944, 152064, 28};
   fill_pool(pool, PackedKind::kAffine4);
   const int q = d.heads * d.head_dim, kv = d.kv_heads * d.head_dim;
@@ -280,6 +283,7 @@ void bench_decode_step(uint8_t* pool) {
     call.workspace = workspace;
     const auto* one = reinterpret_cast<float*>(small + 65536);
     for (const StepVariant& v : step_variants(m)) {
+      if (only != nullptr && std::strstr(v.name, only) == nullptr) continue;
       auto apply = [&](const PackedMatrix& w, const void* in, bool norm, void* out, OutputType type,
                        const float* residual) {
         LinearArgs args;
@@ -347,6 +351,7 @@ void bench_decode_step(uint8_t* pool) {
 
 void run(int argc, char** argv) {
   csv = argc > 1 ? std::fopen(argv[1], "w") : stderr;
+  const char* only = argc > 3 ? argv[3] : nullptr;
   const bool quick = argc > 2, steps_only = quick && std::strcmp(argv[2], "steps") == 0;
   CUDA_CHECK(cudaStreamCreate(&stream));
   uint8_t* pool;
@@ -395,6 +400,7 @@ void run(int argc, char** argv) {
   auto bench_linear = [&](bool few_tokens) {
     for (PackedKind kind : kinds) {
       const bool first = kind == PackedKind::kAffine4;
+      if (only != nullptr && !first) continue;
       fill_pool(pool, kind);
       for (const Shape& s : shapes) {
         const PackedMatrix w = matrix(kind, s, pool);
@@ -419,7 +425,7 @@ void run(int argc, char** argv) {
               m > 64 ? 4 : std::max(12, copies));
         };
         const double flops = 2.0 * s.rows * s.cols;
-        if (quick && first && few_tokens)
+        if (quick && only == nullptr && first && few_tokens)
           for (int m : {1, 8, 16})
             for (int warps : {8, 12, 16, 18, 20, 24})
               for (int blocks : {1, 2}) {
@@ -430,6 +436,7 @@ void run(int argc, char** argv) {
               }
         const bool all = first && !quick;
         for (int m : {1, 2, 4, 8, 16, 32, 64, 512, 2048, 8192}) {
+          if (only != nullptr && (!first || (m != 1 && m != 8))) continue;
           if (few_tokens != (m <= 64)) continue;
           if (s.head && m > 16) continue;
           if (!all && m != 1 && m != 8 && m != 32 && m != 2048) continue;
@@ -442,8 +449,9 @@ void run(int argc, char** argv) {
       }
     }
   };
-  bench_decode_step(pool);
-  if (!steps_only) bench_linear(true);
+  bench_decode_step(pool, only);
+  if (!steps_only || only != nullptr) bench_linear(true);
+  if (only != nullptr) return;
 
   // Attention: one sequence, cache full of small numbers.
   struct Attention {

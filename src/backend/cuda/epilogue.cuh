@@ -78,9 +78,20 @@ __device__ __forceinline__ void store_gated(const Epilogue& e, int num_rows, int
     }
 }
 
-template <int kTiles, bool kSoftcap>
+// Residual of one token for the two rows of this lane, asked for early: it comes from L2, and the
+// sums of a small matrix are made in the time that takes.
+__device__ __forceinline__ float2 early_residual(const Epilogue& e, int num_rows, int strip) {
+  const int lane = threadIdx.x & 31, row = strip * kStripRows + (lane >> 2);
+  if (e.residual == nullptr || (lane & 3) != 0) return make_float2(0.f, 0.f);
+  return make_float2(row < num_rows ? e.residual[row] : 0.f,
+                     row + 8 < num_rows ? e.residual[row + 8] : 0.f);
+}
+
+// kEarly: one token, and its residual is `early`.
+template <int kTiles, bool kSoftcap, bool kEarly>
 __device__ __forceinline__ void store_plain(const Epilogue& e, int num_rows, int strip,
-                                            int first_token, int num_tokens, const float* acc) {
+                                            int first_token, int num_tokens, const float* acc,
+                                            float2 early) {
   const int lane = threadIdx.x & 31;
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
@@ -93,7 +104,9 @@ __device__ __forceinline__ void store_plain(const Epilogue& e, int num_rows, int
       for (int odd = 0; odd < 2; ++odd) {
         const int token = first_token + 8 * i + 2 * (lane & 3) + odd;
         if (token >= num_tokens) continue;
-        const float residual = e.residual ? e.residual[token * e.residual_stride + row] : 0.f;
+        const float residual = kEarly       ? (upper ? early.y : early.x)
+                               : e.residual ? e.residual[token * e.residual_stride + row]
+                                            : 0.f;
         store_value(e, token, row,
                     plain_value<kSoftcap>(acc[4 * i + 2 * upper + odd], e.bias != nullptr, bias,
                                           e.softcap, e.residual != nullptr, residual));
@@ -101,17 +114,18 @@ __device__ __forceinline__ void store_plain(const Epilogue& e, int num_rows, int
   }
 }
 
-template <int kTiles>
+template <int kTiles, bool kEarly = false>
 __device__ __forceinline__ void store_strip(const Epilogue& e, bool gated, int num_rows, int strip,
-                                            int first_token, int num_tokens, const float* acc) {
+                                            int first_token, int num_tokens, const float* acc,
+                                            float2 early = {}) {
   if (gated && e.activation == GateActivation::kSilu)
     store_gated<kTiles, true>(e, num_rows, strip, first_token, num_tokens, acc);
   else if (gated)
     store_gated<kTiles, false>(e, num_rows, strip, first_token, num_tokens, acc);
   else if (e.softcap > 0)
-    store_plain<kTiles, true>(e, num_rows, strip, first_token, num_tokens, acc);
+    store_plain<kTiles, true, kEarly>(e, num_rows, strip, first_token, num_tokens, acc, early);
   else
-    store_plain<kTiles, false>(e, num_rows, strip, first_token, num_tokens, acc);
+    store_plain<kTiles, false, kEarly>(e, num_rows, strip, first_token, num_tokens, acc, early);
 }
 
 }  // namespace invar::cuda

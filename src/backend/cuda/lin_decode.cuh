@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   constexpr int kTiles = (kSlots + 7) / 8, kPiece = kStageBlocks * kSlots * 128;
   using Code = Codec<kKind>;
   constexpr bool kReadAhead =
-      sizeof(typename Code::Raw) <= 48 && (kSlots > 8 || kStageBlocks > few_stage_blocks(kKind));
+      sizeof(typename Code::Raw) <= 48 && (kSlots > 8 || kStageBlocks > few_stage_blocks(kKind) ||
+                                           (kSlots == 1 && sizeof(typename Code::Raw) <= 24));
 
   extern __shared__ __align__(128) uint8_t shared_raw[];
   // An offset, not a rounded pointer: the compiler must see that all of it is shared memory.
@@ -208,6 +209,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   };
   int slot = 0, parity = 0, visit = 0;
   bool waited = false;
+  float2 early = make_float2(0.f, 0.f);  // residual of one token, asked for ahead of the product
   for (int s0 = first; s0 < p.num_strips; s0 += stride, ++visit) {
     const int strip = s0 + group;
     const bool live = strip < p.num_strips;
@@ -221,6 +223,11 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       const int n = live ? max(0, min(kStageBlocks, span - step * kStageBlocks)) : 0;
       barrier_wait(w_full + 8 * slot, parity);
       if (!kNorm) barrier_wait(x_full + 8 * slot, parity);
+      if (kSlots == 1 && step == 0 && part == 0) {
+        if (!waited) wait_for_producer();
+        waited = true;
+        early = early_residual(p.epilogue, p.num_rows, strip);
+      }
       const uint8_t* weights = w_ring + (static_cast<size_t>(warp) * stages + slot) * kWeightStage;
       const uint32_t x_row = kNorm ? shared_address(x_ring) + (begin + step * kStageBlocks) * 128
                                    : x_lane + slot * x_stage;
@@ -254,6 +261,18 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
           if (u + kAhead < kStageBlocks) read(o[(u + kAhead) & kAhead], u + kAhead);
           multiply(o[u & kAhead]);
         }
+      } else if constexpr (kReadAhead && kSlots == 1) {
+        // A short slice is all of a small matrix: the same, in a loop of two.
+        Operands even, odd;
+        if (n > 0) read(even, 0);
+#pragma unroll 1
+        for (int u = 0; u + 1 < n; u += 2) {
+          read(odd, u + 1);
+          multiply(even);
+          if (u + 2 < n) read(even, u + 2);
+          multiply(odd);
+        }
+        if (n & 1) multiply(even);
       } else {
         for (int u = 0; u < n; ++u) {
           Operands o;
@@ -297,7 +316,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       waited = true;
     }
     if (live)
-      store_strip<kTiles>(p.epilogue, p.gated, p.num_rows, strip, 0, p.num_tokens, &acc[0][0]);
+      store_strip<kTiles, kSlots == 1>(p.epilogue, p.gated, p.num_rows, strip, 0, p.num_tokens,
+                                       &acc[0][0], early);
   }
 }
 

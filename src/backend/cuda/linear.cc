@@ -107,6 +107,8 @@ DecodePlan plan_decode(const LinearArgs& args, const LinearSchedule& schedule) {
   };
   const int larger = slots <= 8 ? 2 * few : few, smaller = slots <= 8 ? few : few / 2;
   DecodePlan plan = plan_for(slots == 32 ? smaller : larger);
+  // One token: a slice a block short of a stage is still one stage, read ahead as it comes.
+  const int short_of = slots == 1 && w.kind == PackedKind::kAffine4 ? 1 : 0;
   // Larger stages unless they cost a round of strips, or leave too few stages in flight.
   if (slots != 32) {
     const DecodePlan other = plan_for(smaller);
@@ -114,7 +116,7 @@ DecodePlan plan_decode(const LinearArgs& args, const LinearSchedule& schedule) {
                                 ? schedule.stage_blocks == 1
                                 : other.rounds < plan.rounds ||
                                       plan.num_stages < (slots <= 8 ? 2 : 3) ||
-                                      w.num_blocks / w.num_slices < plan.stage_blocks;
+                                      w.num_blocks / w.num_slices < plan.stage_blocks - short_of;
     if (take_other || plan.num_stages < 1) plan = other;
   }
   if (schedule.num_stages > 0 && schedule.num_stages < plan.num_stages)
