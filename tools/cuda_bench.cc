@@ -168,8 +168,8 @@ std::vector<StepVariant> step_variants(int m) {
       {.name = "rope inside"},
       {.name = "rope inside late", .trigger_late = true},
       {.name = "no rope or attention", .attention = false, .rope_inside = false}};
-  list.push_back({.name = "rope inside, token", .token = 2});
-  list.push_back({.name = "rope inside late, token", .trigger_late = true, .token = 2});
+  list.push_back({.name = "rope inside + token", .token = 2});
+  list.push_back({.name = "rope inside late + token", .trigger_late = true, .token = 2});
   if (m > 1) return list;
   list.push_back({.name = "rope + norm qkv", .norm_qkv = true});
   list.push_back({.name = "rope + norm qkv late", .norm_qkv = true, .trigger_late = true});
@@ -189,11 +189,11 @@ std::vector<StepVariant> step_variants(int m) {
                   .norm_head = true,
                   .trigger_late = true});
   for (const bool late : {false, true}) {
-    list.push_back({.name = late ? "norm gate+up late, token" : "norm gate+up, token",
+    list.push_back({.name = late ? "norm gate+up late + token" : "norm gate+up, token",
                     .norm_gate_up = true,
                     .trigger_late = late,
                     .token = 2});
-    list.push_back({.name = late ? "norms late, token" : "norms, token",
+    list.push_back({.name = late ? "norms late + token" : "norms, token",
                     .norm_qkv = true,
                     .norm_gate_up = true,
                     .norm_head = true,
