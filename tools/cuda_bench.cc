@@ -189,11 +189,11 @@ std::vector<StepVariant> step_variants(int m) {
                   .norm_head = true,
                   .trigger_late = true});
   for (const bool late : {false, true}) {
-    list.push_back({.name = late ? "norm gate+up late + token" : "norm gate+up, token",
+    list.push_back({.name = late ? "norm gate+up late + token" : "norm gate+up + token",
                     .norm_gate_up = true,
                     .trigger_late = late,
                     .token = 2});
-    list.push_back({.name = late ? "norms late + token" : "norms, token",
+    list.push_back({.name = late ? "norms late + token" : "norms + token",
                     .norm_qkv = true,
                     .norm_gate_up = true,
                     .norm_head = true,
