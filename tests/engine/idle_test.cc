@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -39,9 +40,15 @@ TEST(IdleEngine, UsesNoCpuAfterAReply) {
   for (int round = 0; round < 2; ++round) {  // also after it was woken again
     generate(*engine, request);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const double before = cpu_seconds();
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    EXPECT_LT(cpu_seconds() - before, 0.001);  // 0.25 % of a core
+    // The least of some windows: what polls does so in each, while a busy machine may charge us a
+    // tick of somebody else's, or let a thread park late.
+    double least = 1;
+    for (int window = 0; window < 5 && least >= 0.001; ++window) {
+      const double before = cpu_seconds();
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      least = std::min(least, cpu_seconds() - before);
+    }
+    EXPECT_LT(least, 0.001);  // 0.25 % of a core
   }
 }
 
