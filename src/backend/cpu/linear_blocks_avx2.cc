@@ -59,10 +59,6 @@ constexpr PanelFn kNarrow[kMaxRows] = {narrow_blocks<kSubs, kAffine, kTwoParts, 
                                        narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 2>,
                                        narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 3>,
                                        narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 4>};
-template <int kSubs, bool kAffine>
-constexpr PanelFn kWide[kMaxRows] = {
-    wide_blocks<WidenedDots, kSubs, kAffine, 1>, wide_blocks<WidenedDots, kSubs, kAffine, 2>,
-    wide_blocks<WidenedDots, kSubs, kAffine, 3>, wide_blocks<WidenedDots, kSubs, kAffine, 4>};
 
 }  // namespace
 
@@ -85,10 +81,7 @@ void unpack_panel(const PanelRun& run, GroupBlock* out) {
 PanelFn block_fn(PanelKind kind, int bits, int rows) {
   const PanelLayout& layout = kPanelLayouts[static_cast<int>(kind)];
   const int i = rows - 1;
-  if (!is_narrow(kind, bits)) {
-    if (layout.subs == 2) return layout.affine ? kWide<2, true>[i] : kWide<2, false>[i];
-    return layout.affine ? kWide<1, true>[i] : kWide<1, false>[i];
-  }
+  if (!is_narrow(kind, bits)) return wide_blocks_fn<WidenedDots<MaddPairs>>(kind, rows);
   if (layout.subs == 2)
     return layout.affine ? kNarrow<2, true, false, 0>[i] : kNarrow<2, false, false, 0>[i];
   if (!layout.affine) return kNarrow<1, false, false, 0>[i];

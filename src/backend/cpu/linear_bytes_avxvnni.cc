@@ -4,38 +4,13 @@
 #include "backend/cpu/linear_dots_avxvnni.h"
 
 namespace invar::cpu::avxvnni {
-namespace {
 
-using PanelFn = LinearKernels::PanelFn;
-
-template <PanelKind kKind>
-constexpr PanelFn kPanels[kMaxRows] = {
-    wide_panel<ByteDots, kKind, 1>, wide_panel<ByteDots, kKind, 2>, wide_panel<ByteDots, kKind, 3>,
-    wide_panel<ByteDots, kKind, 4>};
-template <int kSubs, bool kAffine>
-constexpr PanelFn kBlocks[kMaxRows] = {
-    wide_blocks<ByteDots, kSubs, kAffine, 1>, wide_blocks<ByteDots, kSubs, kAffine, 2>,
-    wide_blocks<ByteDots, kSubs, kAffine, 3>, wide_blocks<ByteDots, kSubs, kAffine, 4>};
-
-}  // namespace
-
-PanelFn bytes_fn(PanelKind kind, int rows) {
-  switch (kind) {
-#define INVAR_CASE(k) \
-  case PanelKind::k:  \
-    return kPanels<PanelKind::k>[rows - 1];
-    INVAR_QUANTIZED_KINDS(INVAR_CASE)
-#undef INVAR_CASE
-    default:
-      return nullptr;
-  }
+LinearKernels::PanelFn bytes_fn(PanelKind kind, int rows) {
+  return wide_panel_fn<ByteDots>(kind, rows);
 }
 
-PanelFn bytes_block_fn(PanelKind kind, int rows) {
-  const PanelLayout& layout = kPanelLayouts[static_cast<int>(kind)];
-  if (layout.subs == 2)
-    return layout.affine ? kBlocks<2, true>[rows - 1] : kBlocks<2, false>[rows - 1];
-  return layout.affine ? kBlocks<1, true>[rows - 1] : kBlocks<1, false>[rows - 1];
+LinearKernels::PanelFn bytes_block_fn(PanelKind kind, int rows) {
+  return wide_blocks_fn<ByteDots>(kind, rows);
 }
 
 }  // namespace invar::cpu::avxvnni

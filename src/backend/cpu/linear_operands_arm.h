@@ -7,10 +7,7 @@
 
 #include <arm_neon.h>
 
-#include "backend/cpu/linear_kernels.h"
-
-#define INVAR_INLINE static inline __attribute__((always_inline))
-#define INVAR_UNROLL _Pragma("GCC unroll 8")
+#include "backend/cpu/linear_steps.h"
 
 namespace invar::cpu {
 namespace {
@@ -20,8 +17,6 @@ constexpr bool kI8mm = true;
 #else
 constexpr bool kI8mm = false;
 #endif
-
-constexpr PanelLayout layout_of(PanelKind kind) { return kPanelLayouts[static_cast<int>(kind)]; }
 
 // What is taken off the codes for the dot's sake: SDOT has signed bytes only, USDOT (i8mm) takes
 // the codes as they are. 128 * (sum of q), exact, gives it back. Codes of up to 6 bits need none.
@@ -70,12 +65,6 @@ INVAR_INLINE uint8x16_t insert(uint8x16_t v, uint8x16_t bits, uint8_t mask) {
 
 // ---- Codes
 // -----------------------------------------------------------------------------------------
-
-// Where a group's codes stand.
-struct Codes {
-  const uint8_t* main;
-  const uint8_t* extra;
-};
 
 // Register v of operand t, less shift_of(kind).
 template <PanelKind kKind>
@@ -200,29 +189,6 @@ INVAR_INLINE void load_scales(const uint8_t* step, DType dtype, int b, int sub, 
       bias = mlx_values(step, dtype, 16, v);
   }
 }
-
-// The steps of a panel; constants wherever the kind fixes them.
-template <PanelKind kKind>
-struct Steps {
-  static constexpr PanelLayout kLayout = layout_of(kKind);
-  static constexpr int kMain = kMainBytes[kLayout.code_bits];
-  static constexpr int kExtra = kExtraBytes[kLayout.code_bits];
-  int groups, scale_bytes, bytes;
-
-  INVAR_INLINE Steps of(const PanelRun& run) {
-    Steps s;
-    s.groups = kLayout.step_k != 0 ? kLayout.step_k / kGroup : run.groups_per_step;
-    s.scale_bytes = kLayout.scale_bytes != 0         ? kLayout.scale_bytes
-                    : run.scale_dtype == DType::kF32 ? 128
-                                                     : 64;
-    s.bytes = s.scale_bytes + s.groups * (kMain + kExtra);
-    return s;
-  }
-  Codes codes(const uint8_t* step, int b) const {
-    const uint8_t* main = step + scale_bytes;
-    return {main + b * kMain, main + groups * kMain + b * kExtra};
-  }
-};
 
 // Calls body(step, b) for every group of the panel, in order.
 template <PanelKind kKind, typename Body>

@@ -6,14 +6,10 @@
 
 #include <immintrin.h>
 
-#include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/linear_steps.h"
 
-#define INVAR_INLINE static inline __attribute__((always_inline))
-#define INVAR_UNROLL _Pragma("GCC unroll 8")
 namespace invar::cpu {
 namespace {
-
-constexpr PanelLayout layout_of(PanelKind kind) { return kPanelLayouts[static_cast<int>(kind)]; }
 
 INVAR_INLINE __m256i load(const uint8_t* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
@@ -43,12 +39,6 @@ INVAR_INLINE void keep_order(__m256i (&sum)[kRows][2]) {
   INVAR_UNROLL for (int m = 0; m < kRows; ++m)
       INVAR_UNROLL for (int h = 0; h < 2; ++h) asm volatile("" : "+x"(sum[m][h]) : : "memory");
 }
-
-// Where a group's codes stand.
-struct Codes {
-  const uint8_t* main;
-  const uint8_t* extra;
-};
 
 // Operand t, half h (lanes 8h .. 8h + 7) of a group, as unsigned bytes.
 template <PanelKind kKind>
@@ -171,29 +161,6 @@ INVAR_INLINE void load_scales(const uint8_t* step, const StepScales& at_step, DT
       bias = mlx_values(step, dtype, 16 + h * 8);
   }
 }
-
-// The steps of a panel; constants wherever the kind fixes them.
-template <PanelKind kKind>
-struct Steps {
-  static constexpr PanelLayout kLayout = layout_of(kKind);
-  static constexpr int kMain = kMainBytes[kLayout.code_bits];
-  static constexpr int kExtra = kExtraBytes[kLayout.code_bits];
-  int groups, scale_bytes, bytes;
-
-  INVAR_INLINE Steps of(const PanelRun& run) {
-    Steps s;
-    s.groups = kLayout.step_k != 0 ? kLayout.step_k / kGroup : run.groups_per_step;
-    s.scale_bytes = kLayout.scale_bytes != 0         ? kLayout.scale_bytes
-                    : run.scale_dtype == DType::kF32 ? 128
-                                                     : 64;
-    s.bytes = s.scale_bytes + s.groups * (kMain + kExtra);
-    return s;
-  }
-  Codes codes(const uint8_t* step, int b) const {
-    const uint8_t* main = step + scale_bytes;
-    return {main + b * kMain, main + groups * kMain + b * kExtra};
-  }
-};
 
 // How far ahead panels are fetched, in bytes. On Zen 3, one row, cold, 3 KiB against 1 KiB makes
 // Q4_1 1.1x, Q5_0 and Q6_K 1.2x to 1.4x as quick; 4 KiB is no better.

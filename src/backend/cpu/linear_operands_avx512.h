@@ -5,15 +5,10 @@
 
 #include <immintrin.h>
 
-#include "backend/cpu/linear_kernels.h"
-
-#define INVAR_INLINE static inline __attribute__((always_inline))
-#define INVAR_UNROLL _Pragma("GCC unroll 8")
+#include "backend/cpu/linear_steps.h"
 
 namespace invar::cpu {
 namespace {
-
-constexpr PanelLayout layout_of(PanelKind kind) { return kPanelLayouts[static_cast<int>(kind)]; }
 
 INVAR_INLINE __m512i load(const uint8_t* p) { return _mm512_load_si512(p); }
 INVAR_INLINE __m512i broadcast32(const void* p) {
@@ -34,12 +29,6 @@ INVAR_INLINE __m512 bytes_signed(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes16(p)));
 }
 INVAR_INLINE __m512 negative(__m512 v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.f)); }
-
-// Where a group's codes stand.
-struct Codes {
-  const uint8_t* main;
-  const uint8_t* extra;
-};
 
 // Operand t of a group, as unsigned bytes.
 template <PanelKind kKind>
@@ -157,29 +146,6 @@ INVAR_INLINE void load_scales(const uint8_t* step, const StepScales& at_step, DT
       bias = mlx_values(step, dtype, 16);
   }
 }
-
-// The steps of a panel; constants wherever the kind fixes them.
-template <PanelKind kKind>
-struct Steps {
-  static constexpr PanelLayout kLayout = layout_of(kKind);
-  static constexpr int kMain = kMainBytes[kLayout.code_bits];
-  static constexpr int kExtra = kExtraBytes[kLayout.code_bits];
-  int groups, scale_bytes, bytes;
-
-  INVAR_INLINE Steps of(const PanelRun& run) {
-    Steps s;
-    s.groups = kLayout.step_k != 0 ? kLayout.step_k / kGroup : run.groups_per_step;
-    s.scale_bytes = kLayout.scale_bytes != 0         ? kLayout.scale_bytes
-                    : run.scale_dtype == DType::kF32 ? 128
-                                                     : 64;
-    s.bytes = s.scale_bytes + s.groups * (kMain + kExtra);
-    return s;
-  }
-  Codes codes(const uint8_t* step, int b) const {
-    const uint8_t* main = step + scale_bytes;
-    return {main + b * kMain, main + groups * kMain + b * kExtra};
-  }
-};
 
 // How far ahead panels are fetched, in bytes. An Intel Xeon with AVX-512 gains from 2 KiB over 1
 // (Q6_K, one row: 1.3x), not from 4.

@@ -5,27 +5,9 @@
 #include "backend/cpu/linear_avx2.h"
 
 namespace invar::cpu::avx2 {
-namespace {
 
-using PanelFn = LinearKernels::PanelFn;
-
-template <PanelKind kKind>
-constexpr PanelFn kPanels[kMaxRows] = {
-    wide_panel<WidenedDots, kKind, 1>, wide_panel<WidenedDots, kKind, 2>,
-    wide_panel<WidenedDots, kKind, 3>, wide_panel<WidenedDots, kKind, 4>};
-
-}  // namespace
-
-PanelFn wide_fn(PanelKind kind, int rows) {
-  switch (kind) {
-#define INVAR_CASE(k) \
-  case PanelKind::k:  \
-    return kPanels<PanelKind::k>[rows - 1];
-    INVAR_QUANTIZED_KINDS(INVAR_CASE)
-#undef INVAR_CASE
-    default:
-      return nullptr;
-  }
+LinearKernels::PanelFn wide_fn(PanelKind kind, int rows) {
+  return wide_panel_fn<WidenedDots<MaddPairs>>(kind, rows);
 }
 
 }  // namespace invar::cpu::avx2

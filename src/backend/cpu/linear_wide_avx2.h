@@ -12,9 +12,10 @@ namespace {
 // A set of dots names the activations that it reads, and adds operands [t0, t1) of a group, given
 // by get(t, h), to the sums of kRows rows.
 //
-// Codes widened to 16 bits times 16-bit activations. The even and the odd bytes of an operand are
-// one mask and one shift away from 16 bits; activations are stored in that order ("quads",
-// panels.h).
+// Codes widened to 16 bits times 16-bit activations, by Pairs::add(sum, codes, values). The even
+// and the odd bytes of an operand are one mask and one shift away from 16 bits; activations are
+// stored in that order ("quads", panels.h).
+template <typename Pairs>
 struct WidenedDots {
   static const int16_t* values(const PanelRun& run) { return run.quads; }
 
@@ -29,12 +30,19 @@ struct WidenedDots {
         const __m256i v1 = odd ? _mm256_srli_epi16(w1, 8) : _mm256_and_si256(w1, low);
         INVAR_UNROLL for (int m = 0; m < kRows; ++m) {
           const __m256i x = broadcast32(q + m * kGroup + t * 4 + odd * 2);
-          sum[m][0] = _mm256_add_epi32(sum[m][0], _mm256_madd_epi16(v0, x));
-          sum[m][1] = _mm256_add_epi32(sum[m][1], _mm256_madd_epi16(v1, x));
+          sum[m][0] = Pairs::add(sum[m][0], v0, x);
+          sum[m][1] = Pairs::add(sum[m][1], v1, x);
         }
         keep_order<kRows>(sum);
       }
     }
+  }
+};
+
+// AVX2's own.
+struct MaddPairs {
+  INVAR_INLINE __m256i add(__m256i sum, __m256i codes, __m256i values) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(codes, values));
   }
 };
 
@@ -111,6 +119,41 @@ void wide_blocks(const PanelRun& run) {
             __attribute__((always_inline)) { block_scales(block, sub, h, scale, bias); });
   }
   store<kRows>(run.out, acc);
+}
+
+// ---- Instances, by kind and 1 to 4 rows
+
+template <typename Dots, PanelKind kKind>
+constexpr LinearKernels::PanelFn kWidePanels[] = {
+    wide_panel<Dots, kKind, 1>, wide_panel<Dots, kKind, 2>, wide_panel<Dots, kKind, 3>,
+    wide_panel<Dots, kKind, 4>};
+template <typename Dots, int kSubs, bool kAffine>
+constexpr LinearKernels::PanelFn kWideBlocks[] = {
+    wide_blocks<Dots, kSubs, kAffine, 1>, wide_blocks<Dots, kSubs, kAffine, 2>,
+    wide_blocks<Dots, kSubs, kAffine, 3>, wide_blocks<Dots, kSubs, kAffine, 4>};
+
+// Null for kinds that are not quantized.
+template <typename Dots>
+LinearKernels::PanelFn wide_panel_fn(PanelKind kind, int rows) {
+  switch (kind) {
+#define INVAR_CASE(k) \
+  case PanelKind::k:  \
+    return kWidePanels<Dots, PanelKind::k>[rows - 1];
+    INVAR_QUANTIZED_KINDS(INVAR_CASE)
+#undef INVAR_CASE
+    default:
+      return nullptr;
+  }
+}
+
+template <typename Dots>
+LinearKernels::PanelFn wide_blocks_fn(PanelKind kind, int rows) {
+  const PanelLayout& layout = kPanelLayouts[static_cast<int>(kind)];
+  if (layout.subs == 2)
+    return layout.affine ? kWideBlocks<Dots, 2, true>[rows - 1]
+                         : kWideBlocks<Dots, 2, false>[rows - 1];
+  return layout.affine ? kWideBlocks<Dots, 1, true>[rows - 1]
+                       : kWideBlocks<Dots, 1, false>[rows - 1];
 }
 
 }  // namespace
