@@ -33,6 +33,8 @@ Result<void> check_options(const EngineOptions& options) {
   INVAR_TRY_VOID(check_range("kv_bytes", options.kv_bytes, 0, int64_t{1} << 50));
   INVAR_TRY_VOID(check_range("prefill_chunk", options.prefill_chunk, 1, 65536));
   INVAR_TRY_VOID(
+      check_range("prefix_cache_bytes", options.prefix_cache_bytes, -1, int64_t{1} << 50));
+  INVAR_TRY_VOID(
       check_range("packed_cache_bytes", options.packed_cache_bytes, 0, int64_t{1} << 50));
   return {};
 }

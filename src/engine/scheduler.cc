@@ -29,6 +29,22 @@ void insert_by_arrival(std::vector<Sequence*>& list, Sequence& sequence) {
   list.insert(std::upper_bound(list.begin(), list.end(), &sequence, later), &sequence);
 }
 
+bool stands_at_page(const Sequence& sequence) {
+  const PrefixCache::Holding& holding = sequence.holding;
+  return holding.node != nullptr && holding.depth == static_cast<int64_t>(holding.pages.size()) &&
+         sequence.num_cached_tokens == holding.depth * kPagePositions;
+}
+
+int64_t reusable_end(const Sequence& sequence) {
+  return static_cast<int64_t>(sequence.token_ids.size()) - 1;
+}
+
+void count_reused(Sequence& sequence, int64_t num_cached) {
+  if (sequence.num_preemptions == 0)
+    sequence.num_reused_tokens += num_cached - sequence.num_cached_tokens;
+  sequence.num_cached_tokens = num_cached;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages)
@@ -164,26 +180,6 @@ bool Scheduler::fits_beside_running(const Sequence& sequence) const {
 // A prompt looks for its next page whenever it stands at the beginning of one: what was kept, or
 // what a sequence beside it has computed meanwhile. Its last token is computed in any case, for
 // its logits.
-
-namespace {
-
-bool stands_at_page(const Sequence& sequence) {
-  const PrefixCache::Holding& holding = sequence.holding;
-  return holding.node != nullptr && holding.depth == static_cast<int64_t>(holding.pages.size()) &&
-         sequence.num_cached_tokens == holding.depth * kPagePositions;
-}
-
-int64_t reusable_end(const Sequence& sequence) {
-  return static_cast<int64_t>(sequence.token_ids.size()) - 1;
-}
-
-void count_reused(Sequence& sequence, int64_t num_cached) {
-  if (sequence.num_preemptions == 0)
-    sequence.num_reused_tokens += num_cached - sequence.num_cached_tokens;
-  sequence.num_cached_tokens = num_cached;
-}
-
-}  // namespace
 
 void Scheduler::reuse_full_pages(Sequence& sequence) {
   if (!sequence.use_prefix_cache || sequence.all_logits) return;

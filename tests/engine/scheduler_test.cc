@@ -141,7 +141,6 @@ void simulate(Trace& trace) {
   const bool has_pauses =
       std::any_of(trace.requests.begin(), trace.requests.end(),
                   [](const auto& request) { return request->pause_until > request->pause_from; });
-  int64_t idle_steps = 0;
   for (int64_t now = 0; num_ended < trace.requests.size(); ++now) {
     ASSERT_LT(now, 40000) << "starved";
     Simulated* oldest = nullptr;
@@ -167,7 +166,6 @@ void simulate(Trace& trace) {
     run_plan(plan, contents);
     if (plan.windows.empty()) {
       EXPECT_EQ(oldest, nullptr) << "somebody could run and nothing does";
-      ++idle_steps;
       continue;
     }
     // The oldest that may run always gets on: no starvation. (One that was paused while it waited
