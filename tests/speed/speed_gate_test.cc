@@ -96,7 +96,7 @@ struct Bounds {
 // puts the ceiling far above what else a kernel has to do.
 Bounds bounds_of(Isa isa, WeightFormat format) {
   if (isa != Isa::kAvx2) return {3.4, 0.15};
-  return {3.4, format == WeightFormat::kQ6_K ? 0.36 : 0.50};
+  return {3.4, format == WeightFormat::kQ6_K ? 0.40 : 0.50};
 }
 
 std::unique_ptr<PackedWeight> packed(ThreadPool& pool, WeightFormat format) {
