@@ -43,7 +43,7 @@ struct ServeFlags {
   std::string api_keys, api_key_file, allowed_hosts, cors_origins;
   bool insecure_no_key = false;
   int64_t num_io_threads = 2, max_body_bytes = 16 << 20, stall_seconds = 30, drain_seconds = 8;
-  int64_t max_sequences = 4, sse_ping_seconds = 10;
+  int64_t max_sequences = 4, sse_ping_seconds = 10, cache_mib = -1;
   bool any_model_name = false, clamp_max_tokens = false, strict_fields = false;
   std::string termination_log = "/dev/termination-log";
   EngineFlags engine;
@@ -262,6 +262,7 @@ int serve(const ServeFlags& flags) {
 
   EngineOptions engine_options = flags.engine.options(*path);
   engine_options.max_sequences = static_cast<int>(flags.max_sequences);
+  engine_options.prefix_cache_bytes = flags.cache_mib < 0 ? -1 : flags.cache_mib << 20;
   engine_options.progress = [&](uint64_t done, uint64_t total) {
     lifecycle.set_loading("reading", total == 0 ? 0 : double(done) / double(total));
   };
@@ -331,6 +332,10 @@ std::function<int()> add_serve(FlagSet& flags) {
   flags.group("Limits");
   flags.whole("--parallel,--max-num-seqs", "N", {1, 1024}, options->max_sequences,
               "Sequences that run at once.", "4");
+  flags.whole("--cache-ram", "MIB", {-1, int64_t{1} << 30}, options->cache_mib,
+              "Keys and values kept for later prompts that begin alike; 0: none; -1: whatever "
+              "running requests leave.",
+              "-1");
   flags.whole("--threads-http", "N", {1, 64}, options->num_io_threads, "I/O threads.", "2");
   flags.whole("--max-body-bytes", "N", {1024, int64_t{1} << 30}, options->max_body_bytes,
               "Largest request body.", "16777216");

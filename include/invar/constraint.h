@@ -10,6 +10,9 @@ namespace invar {
 
 class CompiledConstraint;
 
+// What of the tools' schemas is not enforced, one line each (see ToolFunction::strict).
+const std::vector<std::string>& constraint_warnings(const CompiledConstraint& constraint);
+
 // How the model's template writes tool calls.
 struct ToolSyntax {
   enum class Kind {

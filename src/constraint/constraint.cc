@@ -340,4 +340,8 @@ bool Constraint::is_finished() const {
   return true;
 }
 
+const std::vector<std::string>& constraint_warnings(const CompiledConstraint& constraint) {
+  return constraint.warnings();
+}
+
 }  // namespace invar

@@ -99,6 +99,21 @@ Json stop_reason(const GenerationResult& result) {
   return result.stop_text.empty() ? Json() : Json(result.stop_text);
 }
 
+std::optional<ApiError> reply_error(const GenerationResult& result) {
+  if (result.finish_reason == FinishReason::kCancelled)
+    return api_error("request_cancelled", "the request was cancelled");
+  if (result.finish_reason != FinishReason::kError) return std::nullopt;
+  ApiError fault = engine_api_error(result.error);
+  fault.should_retry = false;  // the same request would end the same way
+  return fault;
+}
+
+Json ids_json(std::span<const int32_t> ids) {
+  Json list = Json::array();
+  for (const int32_t id : ids) list.push_back(int64_t{id});
+  return list;
+}
+
 ApiError engine_api_error(const Error& error) {
   switch (error.code) {
     case ErrorCode::kUnavailable: {
@@ -111,8 +126,6 @@ ApiError engine_api_error(const Error& error) {
     case ErrorCode::kResourceExhausted:
       return api_error("request_too_large_for_memory", error.message);
     case ErrorCode::kInvalidArgument:
-      if (error.message.find("no chat template") != std::string::npos)
-        return api_error("no_chat_template", error.message, "messages");
       if (error.message.starts_with("chat template"))
         return api_error("template_error", error.message, "messages");
       return api_error("invalid_value", error.message);

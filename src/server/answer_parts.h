@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,11 @@ std::string system_fingerprint(const ModelDescription& model);
 // "stop" or "length"; the matched stop string or null.
 const char* finish_reason(const GenerationResult& result);
 Json stop_reason(const GenerationResult& result);
+
+// Why a reply gave no answer, if it did not: a fault, or somebody cancelled it.
+std::optional<ApiError> reply_error(const GenerationResult& result);
+
+Json ids_json(std::span<const int32_t> ids);
 
 // An error of Engine::submit() or prompt_ids(), or of a reply that ended in one. Arguments that are
 // wrong were found before; what is left is the template's doing.

@@ -69,7 +69,7 @@ void read_messages(Fields& fields, GenerationRequest& request) {
   request.messages_json = messages->dump();
 }
 
-void read_template_fields(Fields& fields, const ApiOptions& options, ChatRequest& out) {
+void read_template_fields(Fields& fields, ChatRequest& out) {
   Json kwargs = Json::object();
   const std::string effort = fields.text("reasoning_effort", "");
   if (!effort.empty()) {
@@ -110,7 +110,6 @@ void read_template_fields(Fields& fields, const ApiOptions& options, ChatRequest
   if (!fields.boolean("add_generation_prompt", true))
     fields.fail("unsupported_parameter", "add_generation_prompt", "false is not supported yet");
   fields.not_built("continue_final_message");
-  static_cast<void>(options);
 }
 
 void read_logprobs(Fields& fields, ChatRequest& out) {
@@ -120,17 +119,6 @@ void read_logprobs(Fields& fields, ChatRequest& out) {
   if (has_top && !out.logprobs)
     fields.fail("invalid_value", "top_logprobs", "needs logprobs to be true");
   if (out.logprobs) out.generation.request.top_logprobs = static_cast<int>(top);
-}
-
-// The format's schema is to blame first: tools relax what cannot be enforced unless they are
-// strict.
-std::optional<ApiError> compile(const Engine& engine, const ConstraintSpec& spec,
-                                GenerationFields& generation) {
-  Result<std::shared_ptr<const CompiledConstraint>> compiled = engine.compile_constraint(spec);
-  if (!compiled)
-    return constraint_api_error(compiled.error(), has_format(spec) ? "response_format" : "tools");
-  generation.request.constraint = *std::move(compiled);
-  return std::nullopt;
 }
 
 }  // namespace
@@ -157,7 +145,7 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   const ToolFields tools = read_tools(fields, model.tools, constraint, out.generation.warnings);
   request.tools_json = tools.tools_json;
   if (tools.parse) out.tool_syntax = constraint.tool_syntax;
-  read_template_fields(fields, options, out);
+  read_template_fields(fields, out);
   read_logprobs(fields, out);
   if (const Json* modalities = fields.array("modalities"))
     for (const Json& entry : modalities->items())
@@ -167,6 +155,11 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   fields.finish(options.strict_fields, out.generation.warnings);
   if (fields.error()) return fields.error();
 
+  if (engine.description().chat_template_source.empty())
+    return api_error("no_chat_template",
+                     "this model has no chat template; use /v1/completions, or start the server "
+                     "with --chat-template-file",
+                     "messages");
   const Result<std::string> text = engine.apply_chat_template(request);
   if (!text) return engine_api_error(text.error());
   Result<std::vector<int32_t>> ids = engine.prompt_ids(request);
@@ -175,7 +168,7 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   out.starts_in_reasoning = out.split_reasoning && ends_in_open_reasoning(*text);
   if (rendered != nullptr) *rendered = *text;
   if (for_generation)
-    fit_window(fields, out.generation, static_cast<int64_t>(out.prompt_ids.size()),
+    fit_window(fields, out.generation, "messages", static_cast<int64_t>(out.prompt_ids.size()),
                engine.description().context, options);
   if (fields.error()) return fields.error();
   if (for_generation &&
@@ -184,7 +177,7 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
       constraint.reasoning = ConstraintSpec::Reasoning::kOpen;
     else if (out.split_reasoning && model.has_reasoning)
       constraint.reasoning = ConstraintSpec::Reasoning::kOptional;
-    if (auto error = compile(engine, constraint, out.generation)) return error;
+    if (auto error = add_constraint(engine, constraint, out.generation)) return error;
   }
   // The prompt goes on as ids: it is not rendered a second time.
   request.messages_json.clear();

@@ -34,12 +34,6 @@ struct ChoiceText {
   Json token_ids = Json::array();
 };
 
-Json json_ids(const std::vector<int32_t>& ids) {
-  Json list = Json::array();
-  for (const int32_t id : ids) list.push_back(int64_t{id});
-  return list;
-}
-
 // One request's answer, from its first token to its last.
 class ChatAnswer {
  public:
@@ -125,22 +119,6 @@ class ChatAnswer {
     return delta;
   }
 
-  // False: the reply ended in a fault, which has been answered.
-  bool add_result(const Choices& choices, int index) {
-    const GenerationResult& result = choices.result(index);
-    if (result.finish_reason == FinishReason::kError) {
-      ApiError fault = engine_api_error(result.error);
-      fault.should_retry = false;
-      writer_->fail(fault);
-      return false;
-    }
-    if (result.finish_reason == FinishReason::kCancelled) {
-      writer_->fail(api_error("request_cancelled", "the request was cancelled"));
-      return false;
-    }
-    return true;
-  }
-
   void add_totals(const Choices& choices) {
     totals_.add_prompt(choices.result(0), chat_.generation.request.use_prefix_cache);
     for (int i = 0; i < choices.size(); ++i) totals_.add_choice(choices.result(i));
@@ -195,7 +173,7 @@ class ChatAnswer {
     }
     Json list = Json::array();
     for (int i = 0; i < choices.size(); ++i) {
-      if (!add_result(choices, i)) return;
+      if (const auto error = reply_error(choices.result(i))) return writer_->fail(*error);
       ChoiceText& text = texts_[static_cast<size_t>(i)];
       Json message = Json::object();
       message.set("role", "assistant");
@@ -218,7 +196,7 @@ class ChatAnswer {
     Json json = envelope("chat.completion");
     json.set("choices", std::move(list));
     json.set("usage", usage_json(totals_));
-    if (chat_.generation.return_token_ids) json.set("prompt_token_ids", json_ids(chat_.prompt_ids));
+    if (chat_.generation.return_token_ids) json.set("prompt_token_ids", ids_json(chat_.prompt_ids));
     json.set("timings", timings_json(totals_));
     json.set("invar", invar_json(totals_, engine_.description(), chat_.generation, prompt_sha_));
     writer_->send(json_response(json.dump()));
@@ -247,6 +225,8 @@ class ChatAnswer {
       chunk.set("usage", usage_json(running_totals()));
     else if (chat_.generation.include_usage)
       chunk.set("usage", Json());
+    if (!std::exchange(started_, true) && chat_.generation.return_token_ids)
+      chunk.set("prompt_token_ids", ids_json(chat_.prompt_ids));
     if (is_last_json) add_last_fields(chunk);
     return writer_->write_event(sse_data(chunk.dump()));
   }
@@ -330,7 +310,7 @@ class ChatAnswer {
       if (!write_delta(event->index, take(event->index, event->token), num_calls)) return;
       if (event->token) continue;
       const GenerationResult& result = choices.result(event->index);
-      if (!add_result(choices, event->index)) return;
+      if (const auto error = reply_error(result)) return writer_->fail(*error);
       if (--num_open == 0) add_totals(choices);
       if (!write_chunk(event->index, Json::object(), Json(), ending(event->index, result),
                        stop_reason(result), num_open == 0 && !chat_.generation.include_usage))
@@ -356,6 +336,7 @@ class ChatAnswer {
   std::vector<ChoiceText> texts_;
   Totals totals_;
   int64_t num_tokens_ = 0;
+  bool started_ = false;  // a chunk was sent
 };
 
 }  // namespace

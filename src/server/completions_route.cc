@@ -8,6 +8,7 @@
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
 #include "server/logprobs.h"
+#include "server/response_format.h"
 
 namespace invar::server {
 namespace {
@@ -90,18 +91,23 @@ std::optional<ApiError> read_completion_request(const Json& body, const Engine& 
   out.generation.request.top_logprobs = out.num_top_logprobs;
   if (out.echo && out.num_top_logprobs >= 0)
     fields.fail("unsupported_parameter", "logprobs", "with echo is not supported by this server");
-  for (const char* name : {"suffix", "response_format", "tools", "structured_outputs"})
-    fields.not_built(name);
+  for (const char* name : {"suffix", "tools"}) fields.not_built(name);
+  if (out.generation.continuous_usage)
+    fields.fail("unsupported_parameter", "stream_options.continuous_usage_stats",
+                "is not supported on this route");
+  ConstraintSpec constraint;
+  read_response_format(fields, constraint);
   fields.finish(options.strict_fields, out.generation.warnings);
   if (fields.error()) return fields.error();
   if (static_cast<int64_t>(out.prompts.size()) * out.generation.num_choices > kMaxPrompts)
     fields.fail("out_of_range", "n", "times the number of prompts may be at most 64");
   for (const std::vector<int32_t>& ids : out.prompts) {
-    fit_window(fields, out.generation, static_cast<int64_t>(ids.size()),
+    fit_window(fields, out.generation, "prompt", static_cast<int64_t>(ids.size()),
                engine.description().context, options);
     if (fields.error()) return fields.error();
   }
-  return std::nullopt;
+  if (!has_format(constraint)) return std::nullopt;
+  return add_constraint(engine, constraint, out.generation);
 }
 
 class CompletionAnswer {
@@ -144,6 +150,7 @@ class CompletionAnswer {
     ChoiceText(const Engine& engine, int num_top, bool as_ids)
         : logprobs(engine, num_top, as_ids) {}
     std::string text;
+    std::vector<int32_t> token_ids;  // not yet sent
     LogprobAligner aligner;
     CompletionLogprobs logprobs;
   };
@@ -154,22 +161,10 @@ class CompletionAnswer {
 
   void take(int index, const TokenEvent& token) {
     ChoiceText& text = texts_[static_cast<size_t>(index)];
+    text.token_ids.push_back(token.id);
     if (request_.num_top_logprobs < 0) return;
     text.aligner.push({token, engine_.token_bytes(token.id)});
     for (const TokenEntry& entry : text.aligner.deliver(token.text)) text.logprobs.add(entry);
-  }
-
-  bool failed(const Choices& choices, int index) {
-    const GenerationResult& result = choices.result(index);
-    if (result.finish_reason == FinishReason::kError) {
-      ApiError fault = engine_api_error(result.error);
-      fault.should_retry = false;
-      writer_->fail(fault);
-      return true;
-    }
-    if (result.finish_reason == FinishReason::kCancelled)
-      writer_->fail(api_error("request_cancelled", "the request was cancelled"));
-    return result.finish_reason == FinishReason::kCancelled;
   }
 
   void add_totals(const Choices& choices) {
@@ -180,13 +175,16 @@ class CompletionAnswer {
     }
   }
 
-  Json choice_json(int index, std::string text, Json logprobs, Json finish, Json stop) const {
+  Json choice_json(int index, std::string text, Json logprobs, Json finish, Json stop) {
     Json choice = Json::object();
     choice.set("index", index);
     choice.set("text", std::move(text));
     choice.set("logprobs", std::move(logprobs));
     choice.set("finish_reason", std::move(finish));
     choice.set("stop_reason", std::move(stop));
+    if (request_.generation.return_token_ids)
+      choice.set("token_ids", ids_json(std::exchange(texts_[static_cast<size_t>(index)].token_ids,
+                                                     std::vector<int32_t>())));
     return choice;
   }
 
@@ -199,6 +197,12 @@ class CompletionAnswer {
     json.set("system_fingerprint", system_fingerprint(engine_.description()));
     json.set("choices", std::move(choices));
     return json;
+  }
+
+  // Of the answer, or of a stream's first chunk; with several prompts they could not be told apart.
+  void add_prompt_ids(Json& json) {
+    if (!request_.generation.return_token_ids || request_.prompts.size() != 1) return;
+    json.set("prompt_token_ids", ids_json(request_.prompts[0]));
   }
 
   void add_last_fields(Json& json) const {
@@ -214,22 +218,18 @@ class CompletionAnswer {
     }
     Json list = Json::array();
     for (int i = 0; i < choices.size(); ++i) {
-      if (failed(choices, i)) return;
+      if (const auto error = reply_error(choices.result(i))) return writer_->fail(*error);
       ChoiceText& text = texts_[static_cast<size_t>(i)];
       std::string full = request_.echo ? prompt_text(i) + text.text : std::move(text.text);
       Json logprobs = request_.num_top_logprobs >= 0 ? text.logprobs.take() : Json();
       Json choice = choice_json(i, std::move(full), std::move(logprobs),
                                 finish_reason(choices.result(i)), stop_reason(choices.result(i)));
-      if (request_.generation.return_token_ids) {
-        Json ids = Json::array();
-        for (const int32_t id : choices.result(i).token_ids) ids.push_back(int64_t{id});
-        choice.set("token_ids", std::move(ids));
-      }
       list.push_back(std::move(choice));
     }
     add_totals(choices);
     Json json = envelope(std::move(list));
     json.set("usage", usage_json(totals_));
+    add_prompt_ids(json);
     add_last_fields(json);
     writer_->send(json_response(json.dump()));
   }
@@ -239,6 +239,7 @@ class CompletionAnswer {
     list.push_back(std::move(choice));
     Json chunk = envelope(std::move(list));
     if (request_.generation.include_usage) chunk.set("usage", Json());
+    if (!std::exchange(started_, true)) add_prompt_ids(chunk);
     if (is_last_json) add_last_fields(chunk);
     return writer_->write_event(sse_data(chunk.dump()));
   }
@@ -262,7 +263,7 @@ class CompletionAnswer {
           return;
         continue;
       }
-      if (failed(choices, i)) return;
+      if (const auto error = reply_error(choices.result(i))) return writer_->fail(*error);
       if (--num_open == 0) add_totals(choices);
       if (!write_chunk(choice_json(i, "", Json(), finish_reason(choices.result(i)),
                                    stop_reason(choices.result(i))),
@@ -287,6 +288,7 @@ class CompletionAnswer {
   std::string prompt_sha_;
   std::vector<ChoiceText> texts_;
   Totals totals_;
+  bool started_ = false;  // a chunk was sent
 };
 
 }  // namespace

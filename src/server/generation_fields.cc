@@ -125,6 +125,10 @@ void read_sampling(Fields& fields, const ModelDescription& model, GenerationFiel
   number({"presence_penalty"}, -2, 2, s.presence_penalty);
   number({"frequency_penalty"}, -2, 2, s.frequency_penalty);
   number({"repetition_penalty", "repeat_penalty"}, 0.01, 10, s.repetition_penalty);
+  if (fields.find("repetition_penalty") == nullptr && s.repetition_penalty != 1 &&
+      fields.find("repeat_penalty") != nullptr)
+    out.warnings.push_back({"repeat_window", "repeat_penalty",
+                            "looks at all tokens of prompt and reply, not at the last 64"});
   const int64_t top_k = fields.integer("top_k", -1, int64_t{1} << 31, s.top_k);
   s.top_k = top_k <= 0 || top_k >= model.vocab_size ? 0 : static_cast<int>(top_k);
   read_logit_bias(fields, model.vocab_size, s.logit_bias);
@@ -254,12 +258,14 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
   out.sse_ping_seconds = options.sse_ping_seconds;
   if (fields.find("sse_ping_interval") != nullptr)
     out.sse_ping_seconds = static_cast<int>(fields.integer("sse_ping_interval", -1, 600, 10));
+  if (fields.find("sse_ping_interval") != nullptr && out.sse_ping_seconds == 0)
+    fields.fail("out_of_range", "sse_ping_interval", "must be 1 to 600, or -1 for none, got 0");
   refuse_what_is_not_built(fields);
   return out;
 }
 
-void fit_window(Fields& fields, GenerationFields& generation, int64_t num_prompt_tokens,
-                int64_t window, const ApiOptions& options) {
+void fit_window(Fields& fields, GenerationFields& generation, const char* prompt_field,
+                int64_t num_prompt_tokens, int64_t window, const ApiOptions& options) {
   const int64_t left = window - num_prompt_tokens;
   int64_t& asked = generation.max_tokens;
   if (asked > left && left >= 1 && options.clamp_max_tokens) {
@@ -283,7 +289,7 @@ void fit_window(Fields& fields, GenerationFields& generation, int64_t num_prompt
                " in total; send at most " + number(left) + ".";
   }
   ApiError error = api_error("context_length_exceeded", std::move(message),
-                             left < 1 ? "messages" : "max_tokens");
+                             left < 1 ? prompt_field : "max_tokens");
   error.num_prompt_tokens = num_prompt_tokens;
   error.context = window;
   fields.fail(std::move(error));

@@ -40,8 +40,8 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
                                         const std::string& key_digest);
 
 // Checks prompt and output against the window (specs/api.md 2.3) and sets request.max_tokens.
-void fit_window(Fields& fields, GenerationFields& generation, int64_t num_prompt_tokens,
-                int64_t window, const ApiOptions& options);
+void fit_window(Fields& fields, GenerationFields& generation, const char* prompt_field,
+                int64_t num_prompt_tokens, int64_t window, const ApiOptions& options);
 
 // A random seed that survives JavaScript's numbers.
 uint64_t random_seed();

@@ -95,10 +95,19 @@ bool has_format(const ConstraintSpec& spec) {
   return !spec.json_schema.empty() || spec.any_json_object || !spec.choices.empty();
 }
 
-ApiError constraint_api_error(const Error& error, const std::string& param) {
+std::optional<ApiError> add_constraint(const Engine& engine, const ConstraintSpec& spec,
+                                       GenerationFields& generation) {
+  Result<std::shared_ptr<const CompiledConstraint>> compiled = engine.compile_constraint(spec);
+  if (compiled) {
+    for (const std::string& warning : constraint_warnings(**compiled))
+      generation.warnings.push_back({"tool_schema_relaxed", "tools", warning});
+    generation.request.constraint = *std::move(compiled);
+    return std::nullopt;
+  }
+  const Error& error = compiled.error();
   return api_error(
       error.code == ErrorCode::kResourceExhausted ? "schema_too_complex" : "unsupported_schema",
-      error.message, param);
+      error.message, has_format(spec) ? "response_format" : "tools");
 }
 
 }  // namespace invar::server

@@ -1,8 +1,8 @@
 // response_format and its relatives (specs/api.md section 7) as a ConstraintSpec.
 #pragma once
 
-#include "invar/constraint.h"
-#include "server/fields.h"
+#include "invar/invar.h"
+#include "server/generation_fields.h"
 
 namespace invar::server {
 
@@ -12,7 +12,9 @@ void read_response_format(Fields& fields, ConstraintSpec& spec);
 // Whether `spec` restricts the reply itself.
 bool has_format(const ConstraintSpec& spec);
 
-// An error of Engine::compile_constraint() for the schema at `param`.
-ApiError constraint_api_error(const Error& error, const std::string& param);
+// Compiles `spec` into generation.request. The format is to blame before the tools: those relax
+// what cannot be enforced unless they are strict.
+std::optional<ApiError> add_constraint(const Engine& engine, const ConstraintSpec& spec,
+                                       GenerationFields& generation);
 
 }  // namespace invar::server

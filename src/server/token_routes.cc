@@ -16,12 +16,6 @@ struct Call {
 };
 using Answer = std::optional<ApiError> (*)(const Call& call, Json& json);
 
-Json json_ids(const std::vector<int32_t>& ids) {
-  Json list = Json::array();
-  for (const int32_t id : ids) list.push_back(int64_t{id});
-  return list;
-}
-
 // A piece is a string, or the values of its bytes where these are no UTF-8.
 Json pieces_json(const Engine& engine, const std::vector<int32_t>& ids) {
   Json list = Json::array();
@@ -82,7 +76,7 @@ std::optional<ApiError> tokenize(const Call& call, Json& json) {
   }
   json.set("count", static_cast<int64_t>(ids.size()));
   json.set("max_model_len", call.engine.description().context);
-  json.set("tokens", with_pieces ? pieces_json(call.engine, ids) : json_ids(ids));
+  json.set("tokens", with_pieces ? pieces_json(call.engine, ids) : ids_json(ids));
   json.set("token_strs", std::move(strings));
   return std::nullopt;
 }
@@ -114,7 +108,7 @@ std::optional<ApiError> apply_template(const Call& call, Json& json) {
     return error;
   json.set("prompt", std::move(rendered));
   if (request.generation.return_token_ids)
-    json.set("prompt_token_ids", json_ids(request.prompt_ids));
+    json.set("prompt_token_ids", ids_json(request.prompt_ids));
   return std::nullopt;
 }
 

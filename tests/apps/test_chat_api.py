@@ -243,6 +243,21 @@ class SmolLm2Test(ChatServerTest):
             text = "".join(c["choices"][0]["text"] for c in chunks if c["choices"][0]["index"] == index)
             self.assertEqual(text, choice["text"])
 
+    def test_completions_with_a_schema_and_ids(self):
+        body = {"prompt": "A number:", "max_tokens": 8, "return_token_ids": True,
+                "response_format": {"type": "json_schema", "schema": {"enum": [1, 22]}}}
+        answer = json.loads(self.post("/v1/completions", body))
+        self.assertIn(answer["choices"][0]["text"], ("1", "22"))
+        self.assertEqual(len(answer["prompt_token_ids"]), answer["usage"]["prompt_tokens"])
+        body["seed"] = answer["invar"]["seed"]
+        chunks = self.stream("/v1/completions", body)
+        ids = [i for c in chunks for i in c["choices"][0]["token_ids"]]
+        self.assertEqual(ids, answer["choices"][0]["token_ids"])
+        self.assertEqual(chunks[0]["prompt_token_ids"], answer["prompt_token_ids"])
+        for field in ({"stream": True, "stream_options": {"continuous_usage_stats": True}},
+                      {"sse_ping_interval": 0}, {"min_tokens": 3}):
+            self.assertIn(next(reversed(field)).encode(), self.post("/v1/completions", {**body, **field}, 400))
+
     def test_token_routes(self):
         text = "Hello, wörld <|im_end|>"
         answer = json.loads(self.post("/tokenize", {"content": text, "with_pieces": True}))
@@ -327,6 +342,17 @@ class QwenToolsTest(ChatServerTest):
         answer = json.loads(self.post("/v1/chat/completions", body))
         self.assertEqual(answer["choices"][0]["finish_reason"] in ("stop", "length"), True)
         self.assertTrue(answer["choices"][0]["message"]["content"])
+
+    def test_schemas_of_tools_that_are_not_strict_are_relaxed_with_a_warning(self):
+        tool = json.loads(json.dumps(self.tools[0]))
+        tool["function"]["parameters"]["properties"]["city"] = {"type": "string", "not": {}}
+        body = {"temperature": 0, "max_tokens": 40, "tools": [tool], "tool_choice": "required"}
+        (warning,) = self.chat("weather in Oslo", **body)["invar"]["warnings"]
+        self.assertEqual(warning["code"], "tool_schema_relaxed")
+        self.assertIn("not", warning["message"])
+        tool["function"]["strict"] = True
+        error = self.chat("weather in Oslo", expect=400, **body)["error"]
+        self.assertEqual((error["code"], error["param"]), ("unsupported_schema", "tools"))
 
     def test_a_named_function(self):
         choice = {"type": "function", "function": {"name": "ping"}}

@@ -128,7 +128,7 @@ TEST(FitWindow, SaysWhatFits) {
     Fields fields(json);
     GenerationFields generation;
     generation.max_tokens = max_tokens;
-    fit_window(fields, generation, num_prompt_tokens, 256, options);
+    fit_window(fields, generation, "prompt", num_prompt_tokens, 256, options);
     return std::pair(fields.error(), generation);
   };
   for (const auto& [prompt, asked] : {std::pair{300, -1}, {200, 100}, {256, -1}, {257, 10}}) {
