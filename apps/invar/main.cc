@@ -29,7 +29,7 @@ constexpr const char* kFooter =
 
 constexpr Command kCommands[] = {
     {"run", "Answers a prompt, or chats in the terminal.", add_run},
-    {"serve", "Serves a model over HTTP: OpenAI- and Anthropic-compatible.", add_serve},
+    {"serve", "Serves a model over HTTP, as OpenAI's API does.", add_serve},
     {"pull", "Downloads a model from the Hugging Face hub or a URL, resumed and checked.",
      add_pull},
     {"list", "Lists the models in the models folder.", add_list},
@@ -69,8 +69,8 @@ int report_extras(const CLI::App& root, const CLI::App* command) {
   } else {
     message = "one argument too many: '" + extra + "'";
   }
-  if (!guess.empty()) message += "; did you mean " + guess + "?";
-  return fail(name, message + " `" + known_for + " --help` shows what there is", kExitUsage);
+  message += guess.empty() ? "; `" : "; did you mean " + guess + "? `";
+  return fail(name, message + known_for + " --help` shows what there is", kExitUsage);
 }
 
 int run_command_line(int argc, char** argv) {
