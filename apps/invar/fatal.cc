@@ -1,0 +1,49 @@
+#include "fatal.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/log.h"
+#include "exit_codes.h"
+#include "terminal.h"
+
+namespace invar::cli {
+namespace {
+
+constexpr size_t kMaxTerminationLog = 4096;
+
+const char* exit_name(int code) {
+  switch (code) {
+    case kExitUsage:
+      return "usage";
+    case kExitModel:
+      return "model";
+    case kExitUnsupported:
+      return "unsupported";
+    case kExitMemory:
+      return "memory";
+    case kExitAddress:
+      return "address";
+    default:
+      return "failed";
+  }
+}
+
+}  // namespace
+
+int fatal(const std::string& termination_log, const std::string& cause, int code) {
+  std::string line = format("fatal: %s: %s", exit_name(code), escape_control(cause).c_str());
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  print_error(line + "\n");
+  if (!termination_log.empty() && ::access(termination_log.c_str(), W_OK) == 0) {
+    if (std::FILE* file = std::fopen(termination_log.c_str(), "w")) {
+      std::fputs(line.substr(0, kMaxTerminationLog).c_str(), file);
+      std::fclose(file);
+    }
+  }
+  return code;
+}
+
+}  // namespace invar::cli

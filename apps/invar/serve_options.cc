@@ -1,0 +1,91 @@
+#include "serve_options.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "models_folder.h"
+#include "server/http/listen_sockets.h"
+
+namespace invar::cli {
+namespace {
+
+constexpr int kDefaultPort = 8080;
+
+}  // namespace
+
+std::vector<std::string> split_list(const std::string& list) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) words.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+Result<server::ServerOptions> server_options(const ServeFlags& flags, bool has_keys) {
+  server::ServerOptions options;
+  options.hosts = split_list(flags.host);
+  if (options.hosts.empty()) return invalid_argument("--host names no host");
+  const char* port = std::getenv("PORT");
+  int64_t port_value = kDefaultPort;
+  if (flags.port) {
+    port_value = *flags.port;
+  } else if (port != nullptr &&
+             (!parse_number(port, port_value) || port_value < 0 || port_value > 65535)) {
+    return invalid_argument("the variable PORT is '%s', not a port from 0 to 65535", port);
+  }
+  options.port = static_cast<int>(port_value);
+  if (flags.listen_fd) options.listen_fd = static_cast<int>(*flags.listen_fd);
+  options.num_io_threads = static_cast<int>(flags.num_io_threads);
+  options.max_body_bytes = static_cast<uint64_t>(flags.max_body_bytes);
+  options.stall_timeout = std::chrono::seconds(flags.stall_seconds);
+  options.origin.allowed_hosts = split_list(flags.allowed_hosts);
+  options.origin.cors_origins = split_list(flags.cors_origins);
+  for (const std::string& origin : options.origin.cors_origins)
+    if (const Result<void> check = server::check_cors_origin(origin); !check)
+      return with_context("--cors-origins", check.error());
+  bool loopback = false;
+  if (flags.listen_fd) {
+    loopback = server::is_loopback_socket(options.listen_fd);
+  } else {
+    INVAR_TRY(loopback, server::all_loopback(options.hosts));
+  }
+  if (!loopback && !has_keys && !flags.insecure_no_key)
+    return invalid_argument(
+        "--host %s can be reached from other machines, and there is no API key; give --api-key or "
+        "--api-key-file, or --insecure-no-key if everybody may use it",
+        flags.host.c_str());
+  options.origin.check_host = loopback && !has_keys;
+  return options;
+}
+
+std::vector<std::string> served_names(const ServeFlags& flags, const std::string& path) {
+  std::vector<std::string> names = split_list(flags.alias);
+  if (!names.empty()) return names;
+  std::string name = model_label(path);
+  if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+  return {name};
+}
+
+server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::string>& names,
+                               server::KeyStore& keys, bool is_private) {
+  server::ApiOptions options;
+  options.model_names = names;
+  // Clients on this machine invent model names; routers before other machines rely on the 404.
+  options.any_model_name = flags.any_model_name || is_private;
+  options.clamp_max_tokens = flags.clamp_max_tokens;
+  options.strict_fields = flags.strict_fields;
+  options.salt_per_key = keys.num_keys() > 1;
+  options.sse_ping_seconds = static_cast<int>(flags.sse_ping_seconds);
+  return options;
+}
+
+EngineOptions engine_options(const ServeFlags& flags, const std::string& path) {
+  EngineOptions options = flags.engine.options(path);
+  options.max_sequences = static_cast<int>(flags.max_sequences);
+  options.prefix_cache_bytes = flags.cache_mib < 0 ? -1 : flags.cache_mib << 20;
+  return options;
+}
+
+}  // namespace invar::cli

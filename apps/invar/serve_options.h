@@ -1,0 +1,29 @@
+// From the flags of `invar serve` to the options of its parts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "serve_flags.h"
+#include "server/generation_fields.h"
+#include "server/http/auth.h"
+#include "server/http/http_server.h"
+
+namespace invar::cli {
+
+// The words of a list with commas; empty ones are left out.
+std::vector<std::string> split_list(const std::string& list);
+
+// Errors: kIo for a host that does not resolve, else a flag or combination that cannot work.
+Result<server::ServerOptions> server_options(const ServeFlags& flags, bool has_keys);
+
+// As requests may call the model at `path`, the first name is primary.
+std::vector<std::string> served_names(const ServeFlags& flags, const std::string& path);
+
+// `is_private`: only this machine's users get in, and without a key.
+server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::string>& names,
+                               server::KeyStore& keys, bool is_private);
+
+EngineOptions engine_options(const ServeFlags& flags, const std::string& path);
+
+}  // namespace invar::cli
