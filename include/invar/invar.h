@@ -57,6 +57,7 @@ struct SamplingParams {
   float top_p = 1;               // 1: off
   float min_p = 0;               // 0: off
   float repetition_penalty = 1;  // over prompt and reply; 1: off
+  int64_t repeat_last_n = -1;    // tokens that repetition_penalty looks at; -1: all, 0: off
   float presence_penalty = 0;    // over the reply
   float frequency_penalty = 0;   // over the reply
   // Token id, added to its logit; -100: never drawn; 100: only ids so marked are drawn.
@@ -69,23 +70,64 @@ struct ChatMessage {
   std::string content = {};
 };
 
+// A piece of a reply as its reader shows it.
+struct ReplyPart {
+  enum class Kind {
+    kContent,
+    kReasoning,
+    kCallBegin,  // a tool call; `text` is the function's name
+    kArguments,  // a piece of that call's arguments, JSON
+  };
+  Kind kind = Kind::kContent;
+  std::string text = {};
+  size_t begin = 0;  // kContent: where it stands in the whole text, markup and reasoning included
+};
+
+// Splits one reply's text, as it comes, into parts. What comes out must not depend on how the text
+// was cut. Used by one thread at a time.
+class ReplyParser {
+ public:
+  virtual ~ReplyParser() = default;
+  virtual std::vector<ReplyPart> push(std::string_view text) = 0;
+  virtual std::vector<ReplyPart> finish() = 0;  // what was held back; nothing follows
+  virtual bool in_reasoning() const = 0;
+};
+
+// Reasoning that goes on too long is closed: the ids are put in the model's mouth.
+struct ReasoningBudget {
+  int64_t max_tokens = -1;  // of reasoning; -1: no limit. Needs make_parser
+  std::vector<int32_t> closing_ids = {};
+};
+
 // Exactly one of `messages`, `messages_json`, `prompt` and `prompt_ids` is set.
 struct GenerationRequest {
   std::vector<ChatMessage> messages = {};
   std::string messages_json = {};          // OpenAI-style array, for tool calls and content parts
   std::string tools_json = {};             // OpenAI-style array, with messages or messages_json
   std::string template_kwargs_json = {};   // object, extra template variables
+  bool add_generation_prompt = true;       // false: the rendered prompt ends with the last message
+  bool continue_final_message = false;     // the reply goes on with the last (assistant) message
   std::optional<std::string> prompt = {};  // raw text, no chat template; BOS as the vocabulary asks
   std::vector<int32_t> prompt_ids = {};
   SamplingParams sampling = {};
-  int64_t max_tokens = -1;             // -1: up to the end of the context
-  std::vector<std::string> stop = {};  // at most 16, each 1 to 256 bytes; not part of the text
-  bool ignore_end = false;             // go on past end tokens (benchmarks)
-  bool use_prefix_cache = true;        // speed only
-  std::string cache_salt = {};         // keys and values are shared within one salt only
-  int top_logprobs = -1;               // -1: none; 0: the chosen token's; up to 20 alternatives
+  int64_t max_tokens = -1;  // -1: up to the end of the context
+  // Before so many tokens there is no end: end tokens and stop_token_ids are not drawn (unless a
+  // constraint allows nothing else) and stop strings are not looked for.
+  int64_t min_tokens = 0;
+  std::vector<std::string> stop = {};        // at most 16, each 1 to 256 bytes; in content only
+  bool include_stop = false;                 // the stop string is part of the text
+  bool stop_in_reasoning = false;            // looked for in reasoning as well
+  std::vector<int32_t> stop_token_ids = {};  // at most 64; their text is not delivered
+  bool ignore_end = false;                   // go on past end tokens (benchmarks)
+  bool use_prefix_cache = true;              // speed only
+  std::string cache_salt = {};               // keys and values are shared within one salt only
+  int top_logprobs = -1;  // -1: none; 0: the chosen token's; up to 20 alternatives
   // What the reply must be, from Engine::compile_constraint; null: free text.
   std::shared_ptr<const CompiledConstraint> constraint = {};
+  // Called once a reply; empty: all of the text is content.
+  std::function<std::unique_ptr<ReplyParser>()> make_parser = {};
+  ReasoningBudget reasoning_budget = {};
+  bool report_progress = false;  // events with `progress` while the prompt is computed
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -95,22 +137,36 @@ struct TokenLogprob {
   float logprob = 0;  // natural log, before penalties, bias and temperature
 };
 
-// One sampled token and the text that became certain with it (empty while a character or a possible
+struct PromptProgress {
+  int64_t num_cached_tokens = 0;    // of the prompt, found in the prefix cache
+  int64_t num_computed_tokens = 0;  // of the prompt, those included
+  double queue_ms = 0, prefill_ms = 0;
+};
+
+// One sampled token and what became certain with it (nothing while a character, a tag or a possible
 // stop string is incomplete).
 struct TokenEvent {
   int32_t id = 0;
-  std::string text;
+  std::string text;              // without a parser
+  std::vector<ReplyPart> parts;  // with one
+  bool is_reasoning = false;     // with one: the token is a part of the reasoning or its end tag
+  // Where the token's text stands in the whole text; empty for end tokens. A part of a character
+  // stands where the character does.
+  size_t text_begin = 0, text_end = 0;
   std::optional<TokenLogprob> logprob;
   std::vector<TokenLogprob> top_logprobs;
+  // When set there is no token: the prompt is being computed. The first comes before any work.
+  std::optional<PromptProgress> progress;
 };
 
 struct GenerationResult {
   FinishReason finish_reason = FinishReason::kStop;
-  Error error;  // when kError
-  std::string text;
-  std::string stop_text;           // the stop string that ended it, if one did
-  std::vector<int32_t> token_ids;  // sampled ids, end token included
-  std::string token_sha;           // SHA-256 of token_ids
+  Error error;                           // when kError
+  std::string text;                      // with a parser: the content
+  std::string stop_text;                 // the stop string that ended it, if one did
+  std::optional<int32_t> stop_token_id;  // the one of stop_token_ids that ended it
+  std::vector<int32_t> token_ids;        // sampled ids, end token included
+  std::string token_sha;                 // SHA-256 of token_ids
   std::string arithmetic_id;
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;

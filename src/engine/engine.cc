@@ -146,11 +146,6 @@ Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest&
   auto stream = std::make_shared<StreamState>(wake_up_);
   auto reply = std::make_unique<GeneratedReply>(spec, vocabulary_, ids,
                                                 parts_.backend->info().arithmetic_id, stream);
-  if (spec.max_tokens == 0) {  // nothing to sample
-    reply->finish(FinishReason::kLength);
-    reply->publish_end();
-    return make_token_stream(std::move(stream));
-  }
   auto sequence = std::make_unique<Sequence>();
   sequence->num_prompt_tokens = static_cast<int64_t>(ids.size());
   sequence->token_ids = std::move(ids);
@@ -307,7 +302,9 @@ bool EngineImpl::step() {
   const Clock::time_point now = Clock::now();
   for (const PlannedWindow& window : plan.windows) {
     Reply& reply = *window.sequence->reply;
-    if (reply.scheduled == Clock::time_point()) reply.scheduled = now;
+    if (reply.scheduled != Clock::time_point()) continue;
+    reply.scheduled = now;
+    reply.note_progress(*window.sequence);
   }
 
   const Tensor logits = runner_.run(plan);

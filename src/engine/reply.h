@@ -3,15 +3,16 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "constraint/constraint.h"
+#include "engine/reply_text.h"
 #include "engine/score_queue.h"
 #include "engine/sequence.h"
-#include "engine/stop_filter.h"
 #include "engine/stream.h"
 #include "sampling/sampler.h"
 #include "tokenizer/tokenizer.h"
@@ -25,6 +26,8 @@ struct Reply {
 
   virtual bool is_cancelled() const = 0;
   virtual bool is_behind() = 0;  // its reader has to catch up first
+  // Its first window of rows is planned, or one of the prompt has run.
+  virtual void note_progress(const Sequence&) {}
   // Rows [first, first + num_rows) of the sequence ran; `logits` of its logit rows, row after row.
   // Appends what it samples to sequence.token_ids. True: it has ended, and publish_end() is due
   // once its pages are free.
@@ -40,11 +43,15 @@ struct Reply {
 // What a generated reply needs beside its prompt.
 struct ReplySpec {
   SamplingParams sampling;
-  int64_t max_tokens = 0;
-  std::vector<std::string> stop;
+  int64_t min_tokens = 0, max_tokens = 0;
+  StopRules stop;
+  std::vector<int32_t> stop_token_ids;  // ascending
   bool ignore_end = false;
   int top_logprobs = -1;
   std::shared_ptr<const CompiledConstraint> constraint;  // null: none
+  std::function<std::unique_ptr<ReplyParser>()> make_parser;
+  ReasoningBudget reasoning_budget;
+  bool report_progress = false;
 };
 
 struct Vocabulary {
@@ -61,6 +68,7 @@ class GeneratedReply : public Reply {
 
   bool is_cancelled() const override { return stream_->is_cancelled(); }
   bool is_behind() override { return stream_->is_behind(); }
+  void note_progress(const Sequence& sequence) override;
   bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
             SamplerScratch& scratch) override;
   void publish_end() override { stream_->end(std::move(result_)); }
@@ -68,16 +76,20 @@ class GeneratedReply : public Reply {
   void finish(FinishReason reason, Error error = {});
 
  private:
+  std::optional<int32_t> forced_id();
+  Result<int32_t> choose(std::span<const float> logits, SamplerScratch& scratch);
+  Result<void> fill_mask();
+  bool is_stop_id(int32_t id) const;
   bool accept(int32_t id, TokenEvent event);
-  std::string flush_text();
 
   ReplySpec spec_;
   const Vocabulary& vocabulary_;
   Sampler sampler_;
   std::optional<Constraint> constraint_;
-  std::vector<uint64_t> mask_;  // empty: no constraint
-  Detokenizer detokenizer_;
-  StopFilter stop_filter_;
+  std::vector<uint64_t> mask_;  // empty: every id may be drawn
+  ReplyText text_;
+  int64_t num_reasoning_tokens_ = 0;
+  size_t num_forced_ = 0;  // of the budget's closing ids; all: reasoning was closed
   std::shared_ptr<StreamState> stream_;
   GenerationResult result_;
 };

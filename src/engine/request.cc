@@ -8,7 +8,7 @@
 namespace invar {
 namespace {
 
-constexpr size_t kMaxStops = 16, kMaxStopBytes = 256;
+constexpr size_t kMaxStops = 16, kMaxStopBytes = 256, kMaxStopIds = 64;
 constexpr int kMaxTopLogprobs = 20;
 
 Result<Json> parse_field(const char* field, const std::string& text, Json::Kind kind) {
@@ -30,6 +30,33 @@ Json messages_to_json(const std::vector<ChatMessage>& messages) {
     array.push_back(std::move(entry));
   }
   return array;
+}
+
+// Where a reply is to go on, in the last message and in what the template makes of it. Behind the
+// text, so that a template that trims contents leaves the text's own end alone.
+constexpr std::string_view kContinueMark = "\x01invar goes on here\x01";
+
+Result<void> mark_end_of_last_message(Json& messages) {
+  const std::vector<Json>& items = std::as_const(messages).items();
+  const Json* role = items.empty() ? nullptr : items.back().find("role");
+  if (role == nullptr || !role->is_string() || role->as_string() != "assistant" ||
+      items.back().find("tool_calls") != nullptr)
+    return invalid_argument(
+        "continue_final_message needs a last message of the assistant, without tool calls");
+  Json& last = messages.items().back();
+  last.set("content", last.find("content")->as_string() + std::string(kContinueMark));
+  return {};
+}
+
+bool cut_at_mark(std::vector<TextSegment>& segments) {
+  for (size_t i = segments.size(); i-- > 0;) {
+    const size_t at = segments[i].text.find(kContinueMark);
+    if (at == std::string::npos) continue;
+    segments[i].text.resize(at);
+    segments.resize(i + 1);
+    return true;
+  }
+  return false;
 }
 
 // Extra variables of a template may not replace those that the request itself decides.
@@ -95,6 +122,18 @@ Result<void> check_stops(const std::vector<std::string>& stops) {
   return {};
 }
 
+Result<std::vector<int32_t>> sorted_stop_ids(std::vector<int32_t> ids, int32_t vocab_size) {
+  if (ids.size() > kMaxStopIds)
+    return invalid_argument("stop_token_ids has %zu ids, the limit is %zu", ids.size(),
+                            kMaxStopIds);
+  for (const int32_t id : ids)
+    if (id < 0 || id >= vocab_size)
+      return invalid_argument("stop_token_ids has %d; the model has ids 0 to %d", id,
+                              vocab_size - 1);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
 }  // namespace
 
 ChatTemplates::ChatTemplates(const std::vector<std::pair<std::string, std::string>>& sources) {
@@ -123,6 +162,8 @@ Result<std::vector<TextSegment>> ChatTemplates::render(const GenerationRequest& 
                                         Json::Kind::kObject));
     INVAR_TRY_VOID(check_kwargs(input.kwargs));
   }
+  input.add_generation_prompt = request.add_generation_prompt && !request.continue_final_message;
+  if (request.continue_final_message) INVAR_TRY_VOID(mark_end_of_last_message(input.messages));
   const auto text_of = [&](int32_t id) {
     return id >= 0 ? std::string(tokenizer.token_text(id)) : std::string();
   };
@@ -144,6 +185,10 @@ Result<std::vector<TextSegment>> ChatTemplates::render(const GenerationRequest& 
   if (!chosen->second) return with_context("chat template", chosen->second.error());
   Result<std::vector<TextSegment>> segments = chosen->second->render(input);
   if (!segments) return with_context("chat template", segments.error());
+  if (request.continue_final_message && !cut_at_mark(*segments))
+    return invalid_argument(
+        "chat template: it does not show the last message as it is, so "
+        "continue_final_message has nothing to go on with");
   return segments;
 }
 
@@ -195,10 +240,21 @@ Result<ReplySpec> make_reply_spec(const GenerationRequest& request, int64_t num_
   ReplySpec spec;
   spec.sampling = request.sampling;
   spec.max_tokens = request.max_tokens < 0 ? left : request.max_tokens;
-  spec.stop = request.stop;
+  spec.min_tokens = request.min_tokens;
+  if (request.min_tokens < 0 || request.min_tokens > spec.max_tokens)
+    return invalid_argument("min_tokens must be between 0 and max_tokens %ld, got %ld",
+                            long{spec.max_tokens}, long{request.min_tokens});
+  spec.stop = {request.stop, request.include_stop, request.stop_in_reasoning};
+  INVAR_TRY(spec.stop_token_ids, sorted_stop_ids(request.stop_token_ids, limits.vocab_size));
   spec.ignore_end = request.ignore_end;
   spec.top_logprobs = request.top_logprobs;
   spec.constraint = request.constraint;
+  spec.make_parser = request.make_parser;
+  spec.reasoning_budget = request.reasoning_budget;
+  if (spec.reasoning_budget.max_tokens >= 0 &&
+      (!spec.make_parser || spec.reasoning_budget.closing_ids.empty()))
+    return invalid_argument("reasoning_budget needs make_parser and closing_ids");
+  spec.report_progress = request.report_progress;
   return spec;
 }
 

@@ -18,6 +18,7 @@ class StopFilter {
   // The end of the text: what was held back.
   std::string finish();
 
+  size_t num_held() const { return tail_.size(); }
   bool stopped() const { return stop_ >= 0; }
   const std::string& stop_text() const { return stops_[static_cast<size_t>(stop_)]; }
 

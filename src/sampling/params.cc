@@ -31,6 +31,9 @@ Result<void> check_sampling_params(const SamplingParams& params, int32_t vocab_s
                             static_cast<double>(params.top_p));
   if (params.top_k < -1)
     return invalid_argument("top_k must be 0 or -1 (off) or at least 1, got %d", params.top_k);
+  if (params.repeat_last_n < -1)
+    return invalid_argument("repeat_last_n must be -1 (all), 0 (off) or at least 1, got %lld",
+                            static_cast<long long>(params.repeat_last_n));
   if (params.logit_bias.size() > 1024)
     return invalid_argument("logit_bias has %zu entries, the limit is 1024",
                             params.logit_bias.size());

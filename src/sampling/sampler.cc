@@ -182,7 +182,17 @@ Sampler::Sampler(const SamplingParams& params, std::shared_ptr<const SampleableI
 
 void Sampler::see_prompt(std::span<const int32_t> prompt) {
   if (params_.repetition_penalty == 1) return;  // the only penalty that looks at the prompt
-  for (const int32_t id : prompt) seen_[id];
+  for (const int32_t id : prompt) add_to_window(id);
+}
+
+void Sampler::add_to_window(int32_t id) {
+  if (params_.repeat_last_n == 0) return;
+  ++seen_[id].in_window;
+  if (params_.repeat_last_n < 0) return;
+  window_.push_back(id);
+  if (static_cast<int64_t>(window_.size()) <= params_.repeat_last_n) return;
+  --seen_[window_.front()].in_window;
+  window_.pop_front();
 }
 
 void Sampler::see_reply(int32_t id) {
@@ -190,6 +200,7 @@ void Sampler::see_reply(int32_t id) {
       params_.presence_penalty == 0)
     return;
   ++seen_[id].in_reply;
+  if (params_.repetition_penalty != 1) add_to_window(id);
 }
 
 void Sampler::apply_bias(std::vector<float>& scores, std::span<const uint64_t> allowed) const {
@@ -217,7 +228,8 @@ void Sampler::apply_penalties(std::vector<float>& scores) const {
   for (const auto& [id, seen] : seen_) {  // each id by itself: the map's order does not matter
     if (id < 0 || static_cast<size_t>(id) >= scores.size()) continue;
     float& score = scores[static_cast<size_t>(id)];
-    score = score > 0 ? score / params_.repetition_penalty : score * params_.repetition_penalty;
+    if (seen.in_window > 0)
+      score = score > 0 ? score / params_.repetition_penalty : score * params_.repetition_penalty;
     score -= static_cast<float>(seen.in_reply) * params_.frequency_penalty;
     if (seen.in_reply > 0) score -= params_.presence_penalty;
   }

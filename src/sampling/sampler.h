@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -63,7 +64,9 @@ class Sampler {
  private:
   struct Seen {
     int32_t in_reply = 0;
+    int32_t in_window = 0;  // among the tokens that repetition_penalty looks at
   };
+  void add_to_window(int32_t id);
   Result<float> edit_scores(std::span<const float> logits, std::span<const uint64_t> allowed,
                             SamplerScratch& scratch) const;
   void apply_bias(std::vector<float>& scores, std::span<const uint64_t> allowed) const;
@@ -72,6 +75,7 @@ class Sampler {
   SamplingParams params_;
   std::shared_ptr<const SampleableIds> ids_;
   std::unordered_map<int32_t, Seen> seen_;
+  std::deque<int32_t> window_;  // with repeat_last_n > 0: the last so many tokens
 };
 
 // Log-softmax of unmodified logits: the chosen token's value and the `num_top` largest, ordered by

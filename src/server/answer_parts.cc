@@ -96,7 +96,8 @@ const char* finish_reason(const GenerationResult& result) {
 }
 
 Json stop_reason(const GenerationResult& result) {
-  return result.stop_text.empty() ? Json() : Json(result.stop_text);
+  if (!result.stop_text.empty()) return result.stop_text;
+  return result.stop_token_id ? Json(int64_t{*result.stop_token_id}) : Json();
 }
 
 std::optional<ApiError> reply_error(const GenerationResult& result) {

@@ -33,7 +33,7 @@ Json invar_json(const Totals& totals, const ModelDescription& model,
 // "invar-0.1.0-cpu-1-5f0c91aa"
 std::string system_fingerprint(const ModelDescription& model);
 
-// "stop" or "length"; the matched stop string or null.
+// "stop" or "length"; the matched stop string or id, or null.
 const char* finish_reason(const GenerationResult& result);
 Json stop_reason(const GenerationResult& result);
 

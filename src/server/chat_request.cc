@@ -2,8 +2,10 @@
 #include "server/chat_request.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "server/answer_parts.h"
+#include "server/message_layout.h"
 #include "server/reasoning_filter.h"
 #include "server/response_format.h"
 
@@ -28,6 +30,11 @@ void check_message(Fields& fields, const Json& message, size_t index) {
         path + ".role must be system, developer, user, assistant or tool, got " + quote_value(name),
         path + ".role"));
   const Json* content = message.find("content");
+  const Json *reasoning = message.find("reasoning_content"), *other = message.find("reasoning");
+  if (reasoning != nullptr && other != nullptr && reasoning->is_string() && other->is_string() &&
+      reasoning->as_string() != other->as_string())
+    return fields.fail(api_error(
+        "invalid_value", path + " has a reasoning_content and a reasoning that differ", path));
   if (content == nullptr || content->is_null()) {
     const bool may_lack = name == "assistant" && (message.find("tool_calls") != nullptr ||
                                                   message.find("reasoning_content") != nullptr ||
@@ -56,7 +63,7 @@ void check_message(Fields& fields, const Json& message, size_t index) {
   }
 }
 
-void read_messages(Fields& fields, GenerationRequest& request) {
+void read_messages(Fields& fields, const ChatModel& model, ChatRequest& out) {
   const Json* messages = fields.array("messages");
   if (fields.error()) return;
   if (messages == nullptr) return fields.fail("missing_field", "messages", "field required");
@@ -66,23 +73,79 @@ void read_messages(Fields& fields, GenerationRequest& request) {
     return fields.fail("out_of_range", "messages",
                        format("may hold at most %zu entries, got %zu", kMaxMessages, items.size()));
   for (size_t i = 0; i < items.size() && !fields.error(); ++i) check_message(fields, items[i], i);
-  request.messages_json = messages->dump();
+  if (fields.error()) return;
+  out.generation.request.messages_json =
+      lay_out_messages(*messages, model, out.generation.warnings).dump();
 }
 
-void read_template_fields(Fields& fields, ChatRequest& out) {
-  Json kwargs = Json::object();
-  const std::string effort = fields.text("reasoning_effort", "");
-  if (!effort.empty()) {
-    static constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium",
-                                               "high", "xhigh",   "max"};
-    if (std::none_of(std::begin(kEfforts), std::end(kEfforts),
-                     [&](const char* known) { return effort == known; }))
-      fields.fail(
-          "invalid_value", "reasoning_effort",
-          "must be none, minimal, low, medium, high, xhigh or max, got " + quote_value(effort));
-    kwargs.set("enable_thinking", effort != "none");
-    if (effort != "none") kwargs.set("reasoning_effort", effort);
+// The nearest effort that the template takes, the stronger one of two.
+std::string nearest_effort(const std::vector<std::string>& taken, const std::string& asked) {
+  const std::vector<std::string>& all = all_efforts();
+  const auto rank = [&](const std::string& effort) {
+    return std::find(all.begin(), all.end(), effort) - all.begin();
+  };
+  return *std::min_element(taken.begin(), taken.end(), [&](const auto& a, const auto& b) {
+    const auto to_a = std::abs(rank(a) - rank(asked)), to_b = std::abs(rank(b) - rank(asked));
+    return to_a != to_b ? to_a < to_b : rank(a) > rank(b);
+  });
+}
+
+void read_effort(Fields& fields, const ChatModel& model, Json& kwargs,
+                 std::vector<Warning>& warnings) {
+  constexpr const char* kName = "reasoning_effort";
+  std::string effort = fields.text(kName, "");
+  if (effort.empty()) return;
+  const std::vector<std::string>& all = all_efforts();
+  if (std::find(all.begin(), all.end(), effort) == all.end())
+    return fields.fail(
+        "invalid_value", kName,
+        "must be none, minimal, low, medium, high, xhigh or max, got " + quote_value(effort));
+  kwargs.set("enable_thinking", effort != "none");
+  const bool has_effect = effort == "none" ? model.knows_thinking : model.knows_effort;
+  if (!has_effect)
+    warnings.push_back({"template_no_effort", kName, "this model's template knows no such thing"});
+  if (effort == "none" || !model.knows_effort || model.efforts.empty()) return;
+  const std::string taken = nearest_effort(model.efforts, effort);
+  if (taken != effort)
+    warnings.push_back(
+        {"effort_substituted", kName,
+         "the template does not take " + quote_value(effort) + "; " + taken + " is used"});
+  kwargs.set(kName, taken);
+}
+
+// Whether the template writes the opening of a reply, and what for.
+void read_continuation(Fields& fields, GenerationRequest& request, Json& kwargs) {
+  const bool asks_opening = fields.find("add_generation_prompt") != nullptr;
+  request.add_generation_prompt = fields.boolean("add_generation_prompt", true);
+  request.continue_final_message = fields.boolean("continue_final_message", false);
+  if (!request.continue_final_message) return;
+  if (asks_opening && request.add_generation_prompt)
+    fields.fail("invalid_value", "continue_final_message",
+                "and add_generation_prompt cannot both be true");
+  const Json* messages = fields.array("messages");
+  if (messages != nullptr && !messages->items().empty() && !fields.error()) {
+    const Json& last = messages->items().back();
+    if (last.find("role")->as_string() != "assistant" || last.find("tool_calls") != nullptr)
+      fields.fail("invalid_value", "continue_final_message",
+                  "needs a last message of the assistant, without tool calls");
   }
+  kwargs.set("enable_thinking", false);
+}
+
+void read_reasoning_budget(Fields& fields, const Engine& engine, ReasoningBudget& budget) {
+  const std::string_view name =
+      fields.first_of({"thinking_budget", "thinking_token_budget", "reasoning_budget"});
+  if (name.empty()) return;
+  budget.max_tokens = fields.integer(name, -1, int64_t{1} << 40, -1);
+  Result<std::vector<int32_t>> ids = engine.tokenize("\n</think>", true, false);
+  if (ids) budget.closing_ids = *std::move(ids);
+  if (budget.closing_ids.empty()) budget.max_tokens = -1;
+}
+
+void read_template_fields(Fields& fields, const ChatModel& model, ChatRequest& out) {
+  Json kwargs = Json::object();
+  read_effort(fields, model, kwargs, out.generation.warnings);
+  read_continuation(fields, out.generation.request, kwargs);
   if (const Json* object = fields.object("chat_template_kwargs")) {
     if (object->members().size() > kMaxKwargs)
       fields.fail("out_of_range", "chat_template_kwargs",
@@ -101,15 +164,13 @@ void read_template_fields(Fields& fields, ChatRequest& out) {
 
   const std::string form = fields.text("reasoning_format", "auto");
   if (form == "none")
-    out.split_reasoning = false;
+    out.split.reasoning = SplitRules::Reasoning::kStays;
+  else if (form == "inline" || form == "deepseek-legacy")
+    out.split.reasoning = SplitRules::Reasoning::kInline;
   else if (form != "auto" && form != "deepseek")
-    fields.fail(
-        form == "inline" || form == "deepseek-legacy" ? "unsupported_parameter" : "invalid_value",
-        "reasoning_format", "must be auto, deepseek or none, got " + quote_value(form));
+    fields.fail("invalid_value", "reasoning_format",
+                "must be auto, deepseek, none or inline, got " + quote_value(form));
   out.include_reasoning = fields.boolean("include_reasoning", true);
-  if (!fields.boolean("add_generation_prompt", true))
-    fields.fail("unsupported_parameter", "add_generation_prompt", "false is not supported yet");
-  fields.not_built("continue_final_message");
 }
 
 void read_logprobs(Fields& fields, ChatRequest& out) {
@@ -123,15 +184,6 @@ void read_logprobs(Fields& fields, ChatRequest& out) {
 
 }  // namespace
 
-const ChatModel& ChatModel::Once::of(const Engine& engine) {
-  std::call_once(once_, [&] {
-    model_.tools = probe_tool_support(engine);
-    const Result<std::vector<int32_t>> ids = engine.tokenize("<think>", true, false);
-    model_.has_reasoning = ids.ok() && ids->size() == 1;
-  });
-  return model_;
-}
-
 std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine,
                                           const ChatModel& model, const ApiOptions& options,
                                           const std::string& key_digest, bool for_generation,
@@ -139,13 +191,14 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   Fields fields(body);
   out.generation = read_generation_fields(fields, engine.description(), options, false, key_digest);
   GenerationRequest& request = out.generation.request;
-  read_messages(fields, request);
+  read_messages(fields, model, out);
   ConstraintSpec constraint;
   read_response_format(fields, constraint);
   const ToolFields tools = read_tools(fields, model.tools, constraint, out.generation.warnings);
   request.tools_json = tools.tools_json;
-  if (tools.parse) out.tool_syntax = constraint.tool_syntax;
-  read_template_fields(fields, out);
+  if (tools.parse) out.split.tools = constraint.tool_syntax;
+  read_template_fields(fields, model, out);
+  read_reasoning_budget(fields, engine, request.reasoning_budget);
   read_logprobs(fields, out);
   if (const Json* modalities = fields.array("modalities"))
     for (const Json& entry : modalities->items())
@@ -165,7 +218,7 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   Result<std::vector<int32_t>> ids = engine.prompt_ids(request);
   if (!ids) return engine_api_error(ids.error());
   out.prompt_ids = *std::move(ids);
-  out.starts_in_reasoning = out.split_reasoning && ends_in_open_reasoning(*text);
+  out.split.starts_in_reasoning = ends_in_open_reasoning(*text);
   if (rendered != nullptr) *rendered = *text;
   if (for_generation)
     fit_window(fields, out.generation, "messages", static_cast<int64_t>(out.prompt_ids.size()),
@@ -173,9 +226,9 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   if (fields.error()) return fields.error();
   if (for_generation &&
       (has_format(constraint) || constraint.tool_use != ConstraintSpec::ToolUse::kNone)) {
-    if (out.starts_in_reasoning)
+    if (out.split.starts_in_reasoning)
       constraint.reasoning = ConstraintSpec::Reasoning::kOpen;
-    else if (out.split_reasoning && model.has_reasoning)
+    else if (model.has_reasoning)
       constraint.reasoning = ConstraintSpec::Reasoning::kOptional;
     if (auto error = add_constraint(engine, constraint, out.generation)) return error;
   }

@@ -1,161 +1,86 @@
 #include "server/chat_route.h"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 
-#include "base/hash.h"
 #include "server/answer_parts.h"
-#include "server/chat_request.h"
-#include "server/choices.h"
+#include "server/chat_reply.h"
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
-#include "server/logprobs.h"
-#include "server/reasoning_filter.h"
+#include "server/progress_pace.h"
 
 namespace invar::server {
 namespace {
 
-// What has come of one choice so far.
-struct ChoiceText {
-  ChoiceText(bool starts_in_reasoning, const std::optional<ToolSyntax>& syntax)
-      : filter(starts_in_reasoning) {
-    if (syntax) tool_filter.emplace(*syntax);
+using Kind = ReplyPart::Kind;
+
+// Calls end a reply as such, unless it was cut inside one.
+const char* finish_name(ChatReply::Ending ending) {
+  switch (ending) {
+    case ChatReply::Ending::kEnd:
+    case ChatReply::Ending::kStop:
+      return "stop";
+    case ChatReply::Ending::kToolCalls:
+      return "tool_calls";
+    case ChatReply::Ending::kLimit:
+    case ChatReply::Ending::kWindow:
+      return "length";
   }
-  ReasoningFilter filter;
-  std::optional<ToolCallFilter> tool_filter;
-  LogprobAligner aligner;
-  std::string reasoning, content;
-  struct Call {
-    std::string id, name, arguments;
-  };
-  std::vector<Call> calls;
-  Json logprobs = Json::array();
-  Json token_ids = Json::array();
-};
+  return "stop";
+}
 
 // One request's answer, from its first token to its last.
 class ChatAnswer {
  public:
-  ChatAnswer(Engine& engine, ChatRequest request, Request& http,
-             std::shared_ptr<ResponseWriter> writer)
-      : engine_(engine),
-        chat_(std::move(request)),
-        request_id_(http.request_id),
+  ChatAnswer(ChatReply& reply, std::string request_id, std::shared_ptr<ResponseWriter> writer)
+      : reply_(reply),
+        engine_(reply.engine()),
+        generation_(reply.request().generation),
+        request_id_(std::move(request_id)),
         writer_(std::move(writer)),
         id_(new_id("chatcmpl-")),
         created_(static_cast<int64_t>(std::time(nullptr))),
-        fingerprint_(system_fingerprint(engine.description())),
-        prompt_sha_(token_sha(chat_.prompt_ids)) {
-    for (int i = 0; i < chat_.generation.num_choices; ++i)
-      texts_.emplace_back(chat_.starts_in_reasoning, chat_.tool_syntax);
-  }
+        fingerprint_(system_fingerprint(engine_.description())),
+        token_ids_(static_cast<size_t>(reply.num_choices())) {}
 
   void run() {
-    Result<std::unique_ptr<Choices>> started =
-        Choices::start(engine_, choices_of(chat_.generation.request, chat_.generation.num_choices));
-    if (!started) return writer_->fail(engine_api_error(started.error()));
-    const std::shared_ptr<Choices> choices = *std::move(started);
-    writer_->on_closed([choices](CloseReason) { choices->cancel(); });
-    if (chat_.generation.stream)
-      stream(*choices);
+    if (generation_.stream)
+      stream();
     else
-      answer(*choices);
-    writer_->on_closed(nullptr);
+      answer();
   }
 
  private:
-  struct Delta {
-    std::string reasoning;
-    std::vector<ToolCallFilter::Event> events;  // content and calls, in order
-    Json logprobs = Json::array();
-  };
-
-  // What a token adds to what the client sees. `token` empty: the choice has ended.
-  Delta take(int index, const std::optional<TokenEvent>& token) {
-    ChoiceText& text = texts_[static_cast<size_t>(index)];
-    Delta delta;
-    const bool was_inside = text.filter.inside();
-    ReasoningFilter::Piece piece;
-    if (token) {
-      ++num_tokens_;
-      if (chat_.generation.return_token_ids) text.token_ids.push_back(int64_t{token->id});
-      if (!chat_.split_reasoning)
-        piece.content = token->text;
-      else
-        piece = text.filter.push(token->text);
-      if (was_inside || text.filter.inside()) ++totals_.num_reasoning_tokens;
-    } else if (chat_.split_reasoning) {
-      piece = text.filter.finish();
-    }
-    if (chat_.include_reasoning) delta.reasoning = std::move(piece.reasoning);
-    if (text.tool_filter) {
-      delta.events = text.tool_filter->push(piece.content);
-      if (!token)
-        for (ToolCallFilter::Event& event : text.tool_filter->finish())
-          delta.events.push_back(std::move(event));
-    } else if (!piece.content.empty()) {
-      delta.events.push_back({ToolCallFilter::Event::kContent, std::move(piece.content)});
-    }
-    if (chat_.logprobs && token) {
-      text.aligner.push({*token, engine_.token_bytes(token->id)});
-      const bool is_content = std::any_of(
-          delta.events.begin(), delta.events.end(),
-          [](const auto& event) { return event.kind == ToolCallFilter::Event::kContent; });
-      for (const TokenEntry& entry : text.aligner.deliver(token->text))
-        if (is_content) delta.logprobs.push_back(chat_logprob_json(engine_, entry));
-    }
-    text.reasoning += delta.reasoning;
-    for (const ToolCallFilter::Event& event : delta.events) switch (event.kind) {
-        case ToolCallFilter::Event::kContent:
-          text.content += event.text;
-          break;
-        case ToolCallFilter::Event::kCallBegin:
-          text.calls.push_back({new_id("call_"), event.text, ""});
-          break;
-        case ToolCallFilter::Event::kArguments:
-          text.calls.back().arguments += event.text;
-      }
-    return delta;
-  }
-
-  void add_totals(const Choices& choices) {
-    totals_.add_prompt(choices.result(0), chat_.generation.request.use_prefix_cache);
-    for (int i = 0; i < choices.size(); ++i) totals_.add_choice(choices.result(i));
-  }
-
   Json envelope(const char* object) const {
     Json json = Json::object();
     json.set("id", id_);
     json.set("object", object);
     json.set("created", created_);
-    json.set("model", chat_.generation.model);
+    json.set("model", generation_.model);
     json.set("system_fingerprint", fingerprint_);
     return json;
   }
 
-  static Json logprobs_json(Json content) {
+  Json logprobs_json(const std::vector<TokenEntry>& entries) const {
+    if (!reply_.request().logprobs) return Json();
+    Json content = Json::array();
+    for (const TokenEntry& entry : entries) content.push_back(chat_logprob_json(engine_, entry));
     Json json = Json::object();
-    json.set("content", content.items().empty() ? Json() : std::move(content));
+    json.set("content", entries.empty() ? Json() : std::move(content));
     json.set("refusal", Json());
     return json;
   }
 
-  // Calls end a reply as such, unless it was cut inside one.
-  const char* ending(int index, const GenerationResult& result) const {
-    const bool is_cut = result.finish_reason == FinishReason::kLength;
-    return !texts_[static_cast<size_t>(index)].calls.empty() && !is_cut ? "tool_calls"
-                                                                        : finish_reason(result);
-  }
-
-  static Json calls_json(std::vector<ChoiceText::Call>& calls) {
+  static Json calls_json(const std::vector<ChatReply::Call>& calls) {
     Json list = Json::array();
-    for (ChoiceText::Call& call : calls) {
+    for (const ChatReply::Call& call : calls) {
       Json function = Json::object();
-      function.set("name", std::move(call.name));
-      function.set("arguments", std::move(call.arguments));
+      function.set("name", call.name);
+      function.set("arguments", call.arguments);
       Json json = Json::object();
-      json.set("id", std::move(call.id));
+      json.set("id", call.id);
       json.set("type", "function");
       json.set("function", std::move(function));
       list.push_back(std::move(json));
@@ -163,129 +88,114 @@ class ChatAnswer {
     return list;
   }
 
+  void note_token(const ChatReply::Event& event) {
+    if (generation_.return_token_ids && event.token_id)
+      token_ids_[static_cast<size_t>(event.index)].push_back(*event.token_id);
+  }
+
+  void add_token_ids(Json& choice, int index) {
+    if (!generation_.return_token_ids) return;
+    std::vector<int32_t>& ids = token_ids_[static_cast<size_t>(index)];
+    choice.set("token_ids", ids_json(ids));
+    ids.clear();
+  }
+
+  // Of the answer, or of a stream's first chunk.
+  void add_prompt_ids(Json& json) const {
+    if (generation_.return_token_ids)
+      json.set("prompt_token_ids", ids_json(reply_.request().prompt_ids));
+  }
+
+  void add_last_fields(Json& json) const {
+    json.set("timings", timings_json(reply_.totals()));
+    json.set("invar", reply_.invar_facts());
+    if (!generation_.metadata.is_null()) json.set("metadata", generation_.metadata);
+  }
+
   // ---- Whole
 
-  void answer(Choices& choices) {
-    while (const std::optional<Choices::Event> event = choices.next()) {
-      Delta delta = take(event->index, event->token);
-      ChoiceText& text = texts_[static_cast<size_t>(event->index)];
-      for (Json& entry : delta.logprobs.items()) text.logprobs.push_back(std::move(entry));
-    }
+  void answer() {
+    while (const std::optional<ChatReply::Event> event = reply_.next()) note_token(*event);
     Json list = Json::array();
-    for (int i = 0; i < choices.size(); ++i) {
-      if (const auto error = reply_error(choices.result(i))) return writer_->fail(*error);
-      ChoiceText& text = texts_[static_cast<size_t>(i)];
+    for (int i = 0; i < reply_.num_choices(); ++i) {
+      if (const auto error = reply_.error(i)) return writer_->fail(*error);
+      const ChatReply::Choice& text = reply_.choice(i);
       Json message = Json::object();
       message.set("role", "assistant");
-      message.set("content", text.content.empty() && !text.calls.empty()
-                                 ? Json()
-                                 : Json(std::move(text.content)));
-      if (!text.reasoning.empty()) message.set("reasoning_content", std::move(text.reasoning));
+      const bool only_calls = text.content.empty() && !text.calls.empty();
+      message.set("content", only_calls ? Json() : Json(text.content));
+      if (!text.reasoning.empty()) message.set("reasoning_content", text.reasoning);
       message.set("refusal", Json());
       if (!text.calls.empty()) message.set("tool_calls", calls_json(text.calls));
       Json choice = Json::object();
       choice.set("index", i);
       choice.set("message", std::move(message));
-      choice.set("logprobs", chat_.logprobs ? logprobs_json(std::move(text.logprobs)) : Json());
-      choice.set("finish_reason", ending(i, choices.result(i)));
-      choice.set("stop_reason", stop_reason(choices.result(i)));
-      if (chat_.generation.return_token_ids) choice.set("token_ids", std::move(text.token_ids));
+      choice.set("logprobs", logprobs_json(text.logprobs));
+      choice.set("finish_reason", finish_name(reply_.ending(i)));
+      choice.set("stop_reason", stop_reason(reply_.result(i)));
+      add_token_ids(choice, i);
       list.push_back(std::move(choice));
     }
-    add_totals(choices);
     Json json = envelope("chat.completion");
     json.set("choices", std::move(list));
-    json.set("usage", usage_json(totals_));
-    if (chat_.generation.return_token_ids) json.set("prompt_token_ids", ids_json(chat_.prompt_ids));
-    json.set("timings", timings_json(totals_));
-    json.set("invar", invar_json(totals_, engine_.description(), chat_.generation, prompt_sha_));
+    json.set("usage", usage_json(reply_.totals()));
+    add_prompt_ids(json);
+    add_last_fields(json);
     writer_->send(json_response(json.dump()));
   }
 
   // ---- Stream
 
   // False: nobody listens any more.
-  bool write_chunk(int index, Json delta, Json logprobs, Json finish, Json stop,
-                   bool is_last_json) {
-    Json choice = Json::object();
-    choice.set("index", index);
-    choice.set("delta", std::move(delta));
-    choice.set("logprobs", std::move(logprobs));
-    choice.set("finish_reason", finish);
-    if (!finish.is_null()) choice.set("stop_reason", std::move(stop));
-    if (chat_.generation.return_token_ids) {
-      Json& ids = texts_[static_cast<size_t>(index)].token_ids;
-      choice.set("token_ids", std::exchange(ids, Json::array()));
-    }
+  bool write(Json chunk, bool is_last) {
+    if (generation_.continuous_usage)
+      chunk.set("usage", usage_json(reply_.totals()));
+    else if (generation_.include_usage && chunk.find("usage") == nullptr)
+      chunk.set("usage", Json());
+    if (!std::exchange(started_, true)) add_prompt_ids(chunk);
+    if (is_last)
+      add_last_fields(chunk);
+    else if (generation_.timings_per_token)
+      chunk.set("timings", timings_json(reply_.totals()));
+    return writer_->write_event(sse_data(chunk.dump()));
+  }
+
+  bool write_choice(Json choice, int index, bool is_last) {
+    add_token_ids(choice, index);
     Json list = Json::array();
     list.push_back(std::move(choice));
     Json chunk = envelope("chat.completion.chunk");
     chunk.set("choices", std::move(list));
-    if (chat_.generation.continuous_usage)
-      chunk.set("usage", usage_json(running_totals()));
-    else if (chat_.generation.include_usage)
-      chunk.set("usage", Json());
-    if (!std::exchange(started_, true) && chat_.generation.return_token_ids)
-      chunk.set("prompt_token_ids", ids_json(chat_.prompt_ids));
-    if (is_last_json) add_last_fields(chunk);
-    return writer_->write_event(sse_data(chunk.dump()));
+    return write(std::move(chunk), is_last);
   }
 
-  // What can be said of a stream that goes on.
-  Totals running_totals() const {
-    if (!totals_.token_shas.empty()) return totals_;
-    Totals running = totals_;
-    running.num_prompt_tokens = static_cast<int64_t>(chat_.prompt_ids.size());
-    running.num_completion_tokens = num_tokens_;
-    return running;
+  static Json open_choice(int index, Json delta, Json logprobs) {
+    Json choice = Json::object();
+    choice.set("index", index);
+    choice.set("delta", std::move(delta));
+    choice.set("logprobs", std::move(logprobs));
+    choice.set("finish_reason", Json());
+    return choice;
   }
 
-  void add_last_fields(Json& chunk) {
-    chunk.set("timings", timings_json(totals_));
-    chunk.set("invar", invar_json(totals_, engine_.description(), chat_.generation, prompt_sha_));
-  }
-
-  static Json text_delta(const char* key, std::string text) {
+  static Json text_delta(const char* key, const std::string& text) {
     Json delta = Json::object();
-    delta.set(key, std::move(text));
+    delta.set(key, text);
     return delta;
   }
 
-  bool write_delta(int index, Delta delta, size_t first_new_call) {
-    if (!delta.reasoning.empty() &&
-        !write_chunk(index, text_delta("reasoning_content", std::move(delta.reasoning)), Json(),
-                     Json(), Json(), false))
-      return false;
-    size_t num_calls = first_new_call;
-    for (ToolCallFilter::Event& event : delta.events) {
-      if (event.kind == ToolCallFilter::Event::kContent) {
-        Json logprobs =
-            chat_.logprobs ? logprobs_json(std::exchange(delta.logprobs, Json::array())) : Json();
-        if (!write_chunk(index, text_delta("content", std::move(event.text)), std::move(logprobs),
-                         Json(), Json(), false))
-          return false;
-        continue;
-      }
-      const bool begins = event.kind == ToolCallFilter::Event::kCallBegin;
-      if (begins) ++num_calls;
-      if (!write_chunk(index, call_delta(index, num_calls - 1, begins, std::move(event.text)),
-                       Json(), Json(), Json(), false))
-        return false;
-    }
-    return true;
-  }
-
-  Json call_delta(int choice, size_t call, bool begins, std::string text) const {
+  // `call`: which of the choice's calls it is about.
+  Json call_delta(int index, size_t call, const ChatReply::Part& part) const {
     Json function = Json::object();
     Json json = Json::object();
     json.set("index", static_cast<int64_t>(call));
-    if (begins) {
-      json.set("id", texts_[static_cast<size_t>(choice)].calls[call].id);
+    if (part.kind == Kind::kCallBegin) {
+      json.set("id", reply_.choice(index).calls[call].id);
       json.set("type", "function");
-      function.set("name", std::move(text));
+      function.set("name", part.text);
       function.set("arguments", "");
     } else {
-      function.set("arguments", std::move(text));
+      function.set("arguments", part.text);
     }
     json.set("function", std::move(function));
     Json list = Json::array();
@@ -295,47 +205,92 @@ class ChatAnswer {
     return delta;
   }
 
-  void stream(Choices& choices) {
-    const std::chrono::seconds ping(std::max(0, chat_.generation.sse_ping_seconds));
+  bool write_parts(const ChatReply::Event& event) {
+    // Calls that begin in this event are in the choice already: count back to the first of them.
+    size_t next_call = reply_.choice(event.index).calls.size() -
+                       static_cast<size_t>(std::count_if(
+                           event.parts.begin(), event.parts.end(),
+                           [](const auto& part) { return part.kind == Kind::kCallBegin; }));
+    for (const ChatReply::Part& part : event.parts) {
+      Json delta, logprobs;
+      switch (part.kind) {
+        case Kind::kReasoning:
+          delta = text_delta("reasoning_content", part.text);
+          break;
+        case Kind::kContent:
+          delta = text_delta("content", part.text);
+          logprobs = logprobs_json(part.logprobs);
+          break;
+        case Kind::kCallBegin:
+          delta = call_delta(event.index, next_call++, part);
+          break;
+        case Kind::kArguments:
+          delta = call_delta(event.index, next_call - 1, part);
+      }
+      if (!write_choice(open_choice(event.index, std::move(delta), std::move(logprobs)),
+                        event.index, false))
+        return false;
+    }
+    return true;
+  }
+
+  bool write_progress(const PromptProgress& progress) {
+    const int64_t total = static_cast<int64_t>(reply_.request().prompt_ids.size());
+    if (!generation_.return_progress || !pace_.is_due(progress, total)) return true;
+    Json json = Json::object();
+    json.set("total", total);
+    json.set("cache", progress.num_cached_tokens);
+    json.set("processed", progress.num_computed_tokens);
+    json.set("time_ms", progress.prefill_ms);
+    Json chunk = envelope("chat.completion.chunk");
+    chunk.set("choices", Json::array());
+    chunk.set("prompt_progress", std::move(json));
+    return write(std::move(chunk), false);
+  }
+
+  void stream() {
+    const std::chrono::seconds ping(std::max(0, generation_.sse_ping_seconds));
     if (!writer_->start_stream(sse_head(ApiStyle::kOpenAi, request_id_, ping))) return;
-    for (int i = 0; i < choices.size(); ++i) {
+    for (int i = 0; i < reply_.num_choices(); ++i) {
       Json opening = Json::object();
       opening.set("role", "assistant");
       opening.set("content", "");
-      if (!write_chunk(i, std::move(opening), Json(), Json(), Json(), false)) return;
+      if (!write_choice(open_choice(i, std::move(opening), Json()), i, false)) return;
     }
-    int num_open = choices.size();
-    while (const std::optional<Choices::Event> event = choices.next()) {
-      const size_t num_calls = texts_[static_cast<size_t>(event->index)].calls.size();
-      if (!write_delta(event->index, take(event->index, event->token), num_calls)) return;
-      if (event->token) continue;
-      const GenerationResult& result = choices.result(event->index);
-      if (const auto error = reply_error(result)) return writer_->fail(*error);
-      if (--num_open == 0) add_totals(choices);
-      if (!write_chunk(event->index, Json::object(), Json(), ending(event->index, result),
-                       stop_reason(result), num_open == 0 && !chat_.generation.include_usage))
+    int num_open = reply_.num_choices();
+    while (const std::optional<ChatReply::Event> event = reply_.next()) {
+      note_token(*event);
+      if (event->progress && !write_progress(*event->progress)) return;
+      if (!write_parts(*event)) return;
+      if (!event->ended) continue;
+      if (const auto error = reply_.error(event->index)) return writer_->fail(*error);
+      --num_open;
+      Json choice = open_choice(event->index, Json::object(), Json());
+      choice.set("finish_reason", finish_name(reply_.ending(event->index)));
+      choice.set("stop_reason", stop_reason(reply_.result(event->index)));
+      if (!write_choice(std::move(choice), event->index,
+                        num_open == 0 && !generation_.include_usage))
         return;
     }
-    if (chat_.generation.include_usage) {
+    if (generation_.include_usage) {
       Json chunk = envelope("chat.completion.chunk");
       chunk.set("choices", Json::array());
-      chunk.set("usage", usage_json(totals_));
-      add_last_fields(chunk);
-      if (!writer_->write_event(sse_data(chunk.dump()))) return;
+      chunk.set("usage", usage_json(reply_.totals()));
+      if (!write(std::move(chunk), true)) return;
     }
     if (writer_->write_event(std::string(kSseDone))) writer_->end_stream();
   }
 
+  ChatReply& reply_;
   Engine& engine_;
-  ChatRequest chat_;
+  const GenerationFields& generation_;
   const std::string request_id_;
   const std::shared_ptr<ResponseWriter> writer_;
   const std::string id_;
   const int64_t created_;
-  const std::string fingerprint_, prompt_sha_;
-  std::vector<ChoiceText> texts_;
-  Totals totals_;
-  int64_t num_tokens_ = 0;
+  const std::string fingerprint_;
+  std::vector<std::vector<int32_t>> token_ids_;  // by choice, not yet sent
+  ProgressPace pace_;
   bool started_ = false;  // a chunk was sent
 };
 
@@ -356,7 +311,11 @@ void add_chat_routes(Router& router, EngineOf engine, const ApiOptions& options)
       if (const auto error = read_chat_request(body, *engine(), model->of(*engine()), options,
                                                http.key_digest, true, request))
         return writer->fail(*error);
-      ChatAnswer(*engine(), std::move(request), http, std::move(writer)).run();
+      const auto reply = std::make_shared<ChatReply>(*engine(), std::move(request), "call_");
+      if (const auto error = reply->start()) return writer->fail(*error);
+      writer->on_closed([reply](CloseReason) { reply->cancel(); });
+      ChatAnswer(*reply, http.request_id, writer).run();
+      writer->on_closed(nullptr);
     };
     router.add(std::move(route));
   }

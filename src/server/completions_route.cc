@@ -92,6 +92,10 @@ std::optional<ApiError> read_completion_request(const Json& body, const Engine& 
   if (out.echo && out.num_top_logprobs >= 0)
     fields.fail("unsupported_parameter", "logprobs", "with echo is not supported by this server");
   for (const char* name : {"suffix", "tools"}) fields.not_built(name);
+  if (out.generation.timings_per_token || out.generation.return_progress)
+    fields.fail("unsupported_parameter",
+                out.generation.return_progress ? "return_progress" : "timings_per_token",
+                "is not supported on this route");
   if (out.generation.continuous_usage)
     fields.fail("unsupported_parameter", "stream_options.continuous_usage_stats",
                 "is not supported on this route");
@@ -151,6 +155,7 @@ class CompletionAnswer {
         : logprobs(engine, num_top, as_ids) {}
     std::string text;
     std::vector<int32_t> token_ids;  // not yet sent
+    size_t num_delivered = 0;        // bytes of text
     LogprobAligner aligner;
     CompletionLogprobs logprobs;
   };
@@ -164,7 +169,9 @@ class CompletionAnswer {
     text.token_ids.push_back(token.id);
     if (request_.num_top_logprobs < 0) return;
     text.aligner.push({token, engine_.token_bytes(token.id)});
-    for (const TokenEntry& entry : text.aligner.deliver(token.text)) text.logprobs.add(entry);
+    const size_t begin = std::exchange(text.num_delivered, text.num_delivered + token.text.size());
+    for (const TokenEntry& entry : text.aligner.deliver(begin, text.num_delivered))
+      text.logprobs.add(entry);
   }
 
   void add_totals(const Choices& choices) {
@@ -212,7 +219,7 @@ class CompletionAnswer {
 
   void answer(Choices& choices) {
     while (const std::optional<Choices::Event> event = choices.next()) {
-      if (!event->token) continue;
+      if (!event->token || event->token->progress) continue;
       take(event->index, *event->token);
       texts_[static_cast<size_t>(event->index)].text += event->token->text;
     }
@@ -254,6 +261,7 @@ class CompletionAnswer {
     while (const std::optional<Choices::Event> event = choices.next()) {
       const int i = event->index;
       if (event->token) {
+        if (event->token->progress) continue;
         take(i, *event->token);
         ChoiceText& text = texts_[static_cast<size_t>(i)];
         if (event->token->text.empty()) continue;

@@ -7,7 +7,8 @@
 namespace invar::server {
 namespace {
 
-constexpr size_t kMaxStops = 16, kMaxStopBytes = 256, kMaxBiases = 1024, kMaxSaltBytes = 1024;
+constexpr size_t kMaxStops = 16, kMaxStopBytes = 256, kMaxStopIds = 64, kMaxMetadata = 16,
+                 kMaxBiases = 1024, kMaxSaltBytes = 1024;
 
 void read_model(Fields& fields, const ApiOptions& options, GenerationFields& out) {
   const std::optional<std::string> asked = fields.text("model");
@@ -61,6 +62,38 @@ void read_stop(Fields& fields, std::vector<std::string>& stops) {
       return fields.fail(
           "invalid_value", "stop",
           format("strings must have 1 to %zu bytes, got %zu", kMaxStopBytes, stop.size()));
+}
+
+void read_stop_ids(Fields& fields, int32_t vocab_size, std::vector<int32_t>& ids) {
+  constexpr const char* kName = "stop_token_ids";
+  const Json* value = fields.array(kName);
+  if (value == nullptr) return;
+  if (value->items().size() > kMaxStopIds)
+    return fields.fail(
+        "out_of_range", kName,
+        format("may hold at most %zu ids, got %zu", kMaxStopIds, value->items().size()));
+  for (const Json& entry : value->items()) {
+    if (!entry.is_int())
+      return fields.fail("invalid_type", kName,
+                         "must hold token ids, got " + std::string(entry.kind_name()));
+    if (entry.as_int() < 0 || entry.as_int() >= vocab_size)
+      return fields.fail("out_of_range", kName,
+                         format("names token %lld; the vocabulary has ids 0 to %d",
+                                static_cast<long long>(entry.as_int()), vocab_size - 1));
+    ids.push_back(static_cast<int32_t>(entry.as_int()));
+  }
+}
+
+void read_metadata(Fields& fields, Json& out) {
+  const Json* value = fields.object("metadata");
+  if (value == nullptr) return;
+  if (value->members().size() > kMaxMetadata)
+    return fields.fail("out_of_range", "metadata",
+                       format("may have at most %zu members", kMaxMetadata));
+  for (const auto& [name, entry] : value->members())
+    if (!entry.is_string())
+      return fields.fail("invalid_type", "metadata", "values must be strings");
+  out = *value;
 }
 
 bool parse_id(std::string_view text, int64_t& id) {
@@ -125,10 +158,10 @@ void read_sampling(Fields& fields, const ModelDescription& model, GenerationFiel
   number({"presence_penalty"}, -2, 2, s.presence_penalty);
   number({"frequency_penalty"}, -2, 2, s.frequency_penalty);
   number({"repetition_penalty", "repeat_penalty"}, 0.01, 10, s.repetition_penalty);
-  if (fields.find("repetition_penalty") == nullptr && s.repetition_penalty != 1 &&
-      fields.find("repeat_penalty") != nullptr)
-    out.warnings.push_back({"repeat_window", "repeat_penalty",
-                            "looks at all tokens of prompt and reply, not at the last 64"});
+  // Each name keeps its home's window: vLLM's looks at all tokens, llama.cpp's at the last 64.
+  const bool is_alias =
+      fields.find("repetition_penalty") == nullptr && fields.find("repeat_penalty") != nullptr;
+  s.repeat_last_n = fields.integer("repeat_last_n", -1, model.context, is_alias ? 64 : -1);
   const int64_t top_k = fields.integer("top_k", -1, int64_t{1} << 31, s.top_k);
   s.top_k = top_k <= 0 || top_k >= model.vocab_size ? 0 : static_cast<int>(top_k);
   read_logit_bias(fields, model.vocab_size, s.logit_bias);
@@ -159,11 +192,7 @@ void refuse_what_is_not_built(Fields& fields) {
                            "priority",
                            "allowed_token_ids",
                            "bad_words",
-                           "min_tokens",
-                           "stop_token_ids",
-                           "include_stop_str_in_output",
-                           "include_reasoning_stop",
-                           "return_progress"})
+                           "structural_tag"})
     fields.not_built(name);
   fields.not_built("typical_p", 1);
   fields.not_built("top_n_sigma", -1);
@@ -176,7 +205,6 @@ void refuse_what_is_not_built(Fields& fields) {
                           "chat_template cannot be sent; the operator chooses the template",
                           "chat_template"));
   fields.ignore({"user",
-                 "metadata",
                  "store",
                  "service_tier",
                  "safety_identifier",
@@ -240,6 +268,15 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
     fields.fail("unsupported_parameter", "best_of", "is supported only when it is 1 or n");
   read_sampling(fields, model, out);
   read_stop(fields, out.request.stop);
+  out.request.include_stop = fields.boolean("include_stop_str_in_output", false);
+  out.request.stop_in_reasoning = fields.boolean("include_reasoning_stop", false);
+  read_stop_ids(fields, model.vocab_size, out.request.stop_token_ids);
+  out.request.min_tokens = fields.integer("min_tokens", 0, int64_t{1} << 40, 0);
+  if (out.max_tokens >= 0 && out.request.min_tokens > out.max_tokens)
+    fields.fail(
+        "out_of_range", "min_tokens",
+        format("must be at most max_tokens %lld, got %lld", static_cast<long long>(out.max_tokens),
+               static_cast<long long>(out.request.min_tokens)));
   out.request.ignore_end = fields.boolean("ignore_eos", false);
 
   out.request.use_prefix_cache = fields.boolean("cache_prompt", true);
@@ -253,13 +290,18 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
   if (!speculative.empty() && fields.boolean(speculative, false))
     out.warnings.push_back({"no_drafter", std::string(speculative), "this server has no drafter"});
 
-  fields.not_built("timings_per_token");
+  out.timings_per_token = fields.boolean("timings_per_token", false);
+  out.return_progress = fields.boolean("return_progress", false);
+  if (out.return_progress && !out.stream)
+    fields.fail("invalid_value", "return_progress", "needs stream to be true");
+  out.request.report_progress = out.timings_per_token || out.return_progress;
   out.return_token_ids = fields.boolean("return_token_ids", false);
   out.sse_ping_seconds = options.sse_ping_seconds;
   if (fields.find("sse_ping_interval") != nullptr)
     out.sse_ping_seconds = static_cast<int>(fields.integer("sse_ping_interval", -1, 600, 10));
   if (fields.find("sse_ping_interval") != nullptr && out.sse_ping_seconds == 0)
     fields.fail("out_of_range", "sse_ping_interval", "must be 1 to 600, or -1 for none, got 0");
+  read_metadata(fields, out.metadata);
   refuse_what_is_not_built(fields);
   return out;
 }
@@ -274,9 +316,16 @@ void fit_window(Fields& fields, GenerationFields& generation, const char* prompt
          format("lowered from %lld to %lld, the rest of the window", static_cast<long long>(asked),
                 static_cast<long long>(left))});
     asked = left;
+    generation.ends_at_window = true;
   }
   generation.request.max_tokens = asked;
+  if (asked < 0) generation.ends_at_window = true;
   const bool fits = asked < 0 ? left >= 1 : asked <= left;
+  if (fits && generation.request.min_tokens > left)
+    return fields.fail("out_of_range", "min_tokens",
+                       format("asks for %lld tokens, and the window has room for %lld",
+                              static_cast<long long>(generation.request.min_tokens),
+                              static_cast<long long>(left)));
   if (fits) return;
   const auto number = [](int64_t value) { return std::to_string(value); };
   std::string message = "This model's maximum context length is " + number(window) + " tokens. ";

@@ -28,13 +28,16 @@ struct GenerationFields {
   int num_choices = 1;
   bool stream = false, include_usage = false, continuous_usage = false;
   bool return_token_ids = false;
-  int sse_ping_seconds = 10;  // <= 0: off
-  int64_t max_tokens = -1;    // -1: up to the window
+  bool timings_per_token = false, return_progress = false;
+  bool ends_at_window = false;  // it is the window that limits the output, not max_tokens
+  int sse_ping_seconds = 10;    // <= 0: off
+  int64_t max_tokens = -1;      // -1: up to the window
+  Json metadata;                // echoed; null: none
   std::vector<Warning> warnings;
 };
 
 // Reads all of them; faults are in fields.error(). `allow_no_output`: max_tokens 0 is a value.
-// Logprobs, whose form differs by route, are left out.
+// Logprobs, whose form differs by route, are left out, and so is all that has to do with templates.
 GenerationFields read_generation_fields(Fields& fields, const ModelDescription& model,
                                         const ApiOptions& options, bool allow_no_output,
                                         const std::string& key_digest);

@@ -48,28 +48,12 @@ int64_t num_code_points(std::string_view text) {
 
 }  // namespace
 
-void LogprobAligner::push(TokenEntry entry) {
-  raw_ += entry.bytes;
-  entries_.push_back(std::move(entry));
-}
-
-std::vector<TokenEntry> LogprobAligner::deliver(std::string_view text) {
-  size_t used = 0;
-  // A detokenizer may leave out the space that the first token begins with.
-  if (raw_begin_ == 0 && raw_.starts_with(' ') && !text.empty() && text[0] != ' ') used = 1;
-  while (!text.empty() && used < raw_.size()) {
-    const auto raw = utf8_prefix(std::string_view(raw_).substr(used));
-    const size_t shown_bytes =
-        raw.state == Utf8Prefix::kCharacter ? raw.num_bytes : kReplacementChar.size();
-    used += raw.num_bytes;
-    text.remove_prefix(std::min(shown_bytes, text.size()));
-  }
-  raw_.erase(0, used);
-  raw_begin_ += used;
+std::vector<TokenEntry> LogprobAligner::deliver(size_t begin, size_t end) {
   std::vector<TokenEntry> delivered;
-  while (!entries_.empty() && entry_begin_ < raw_begin_) {
-    entry_begin_ += entries_.front().bytes.size();
-    if (!entries_.front().bytes.empty()) delivered.push_back(std::move(entries_.front()));
+  while (!entries_.empty() && entries_.front().event.text_begin < end) {
+    TokenEntry& entry = entries_.front();
+    const bool has_text = entry.event.text_end > entry.event.text_begin;
+    if (has_text && entry.event.text_end > begin) delivered.push_back(std::move(entry));
     entries_.pop_front();
   }
   return delivered;

@@ -20,16 +20,13 @@ struct TokenEntry {
 
 class LogprobAligner {
  public:
-  void push(TokenEntry entry);
-  // `text` is the next delivered piece: the bytes of the tokens so far, with U+FFFD for what is no
-  // UTF-8. Entries whose first byte is in it.
-  std::vector<TokenEntry> deliver(std::string_view text);
+  void push(TokenEntry entry) { entries_.push_back(std::move(entry)); }
+  // Bytes [begin, end) of the whole text are delivered; ranges come in order. The entries of tokens
+  // that lie in it and were not delivered yet. Those that lie before it deliver nothing.
+  std::vector<TokenEntry> deliver(size_t begin, size_t end);
 
  private:
   std::deque<TokenEntry> entries_;
-  std::string raw_;         // bytes of pushed tokens from raw_begin_ on, not yet delivered
-  size_t raw_begin_ = 0;    // delivered bytes before raw_
-  size_t entry_begin_ = 0;  // where the first of entries_ begins
 };
 
 // {"token", "logprob", "bytes", "top_logprobs": [...]}

@@ -33,14 +33,14 @@ ReasoningFilter::Piece ReasoningFilter::push(std::string_view text) {
     const std::string_view rest = std::string_view(held_).substr(begin);
     if (rest.size() < kOpen.size() && kOpen.starts_with(rest)) return piece;
     if (rest.starts_with(kOpen)) {
-      held_.erase(0, begin + kOpen.size());
+      drop(begin + kOpen.size());
       state_ = State::kOpening;
     } else {
       state_ = State::kContent;
     }
   }
   if (state_ == State::kOpening && !held_.empty()) {
-    if (held_[0] == '\n') held_.erase(0, 1);
+    if (held_[0] == '\n') drop(1);
     state_ = State::kInside;
   }
   if (state_ == State::kInside) {
@@ -48,31 +48,42 @@ ReasoningFilter::Piece ReasoningFilter::push(std::string_view text) {
     if (close == std::string::npos) {
       const size_t length = held_.size() - possible_close(held_);
       piece.reasoning = held_.substr(0, length);
-      held_.erase(0, length);
+      drop(length);
       return piece;
     }
     piece.reasoning = held_.substr(0, close);
     if (piece.reasoning.ends_with('\n')) piece.reasoning.pop_back();
-    held_.erase(0, close + kClose.size());
+    drop(close + kClose.size());
     state_ = State::kClosing;
   }
   if (state_ == State::kClosing) {
-    held_.erase(0, std::min(held_.find_first_not_of('\n'), held_.size()));
+    drop(std::min(held_.find_first_not_of('\n'), held_.size()));
     if (!held_.empty()) state_ = State::kContent;
   }
-  if (state_ == State::kContent) piece.content = std::move(held_);
-  if (state_ == State::kContent) held_.clear();
+  if (state_ == State::kContent) {
+    piece.content = held_;
+    piece.content_begin = held_begin_;
+    drop(held_.size());
+  }
   return piece;
+}
+
+void ReasoningFilter::drop(size_t num_bytes) {
+  held_.erase(0, num_bytes);
+  held_begin_ += num_bytes;
 }
 
 ReasoningFilter::Piece ReasoningFilter::finish() {
   Piece piece;
-  if (state_ == State::kStart) piece.content = std::move(held_);
+  if (state_ == State::kStart) {
+    piece.content = held_;
+    piece.content_begin = held_begin_;
+  }
   if (inside()) {
     piece.reasoning = std::move(held_);
     if (piece.reasoning == "\n") piece.reasoning.clear();
   }
-  held_.clear();
+  drop(held_.size());
   return piece;
 }
 

@@ -12,6 +12,7 @@ class ReasoningFilter {
  public:
   struct Piece {
     std::string reasoning, content;
+    size_t content_begin = 0;  // in the whole text
   };
 
   // `starts_inside`: the prompt ends in an open <think>.
@@ -30,8 +31,11 @@ class ReasoningFilter {
     kClosing,  // behind </think>, where line feeds are left out
     kContent
   };
+  void drop(size_t num_bytes);
+
   State state_;
   std::string held_;
+  size_t held_begin_ = 0;  // in the whole text
 };
 
 // Whether the reply to this rendered prompt begins inside reasoning.

@@ -193,24 +193,32 @@ ToolFields read_tools(Fields& fields, const ToolSupport& support, ConstraintSpec
 
 // ---- The filter
 
-std::vector<ToolCallFilter::Event> ToolCallFilter::push(std::string_view text) {
+using Kind = ReplyPart::Kind;
+
+std::vector<ReplyPart> ToolCallFilter::push(std::string_view text, size_t begin) {
+  if (held_.empty()) held_begin_ = begin;
   held_ += text;
-  std::vector<Event> events;
-  while (step(events)) {
+  Parts parts;
+  while (step(parts)) {
   }
-  return events;
+  return parts;
 }
 
-void ToolCallFilter::add(std::vector<Event>& events, Event::Kind kind, std::string text) const {
-  if (text.empty() && kind != Event::kCallBegin) return;
-  if (!events.empty() && events.back().kind == kind && kind != Event::kCallBegin)
-    events.back().text += text;
+void ToolCallFilter::add(Parts& parts, Kind kind, std::string text, size_t begin) {
+  if (text.empty() && kind != Kind::kCallBegin) return;
+  if (kind == Kind::kArguments && !parts.empty() && parts.back().kind == kind)
+    parts.back().text += text;
   else
-    events.push_back({kind, std::move(text)});
+    parts.push_back({kind, std::move(text), begin});
+}
+
+void ToolCallFilter::drop(size_t num_bytes) {
+  held_.erase(0, num_bytes);
+  held_begin_ += num_bytes;
 }
 
 // Takes what can be decided from held_. False: more text is needed.
-bool ToolCallFilter::step(std::vector<Event>& events) {
+bool ToolCallFilter::step(Parts& parts) {
   switch (state_) {
     case State::kContent: {
       const size_t begin = held_.find(syntax_.trigger);
@@ -218,15 +226,16 @@ bool ToolCallFilter::step(std::vector<Event>& events) {
         // White space before a call, and what may become its tag, waits.
         size_t length = held_.size() - possible_begin(held_, syntax_.trigger);
         while (length > 0 && kSpace.find(held_[length - 1]) != std::string_view::npos) --length;
-        add(events, Event::kContent, held_.substr(0, length));
-        held_.erase(0, length);
+        add(parts, Kind::kContent, held_.substr(0, length), held_begin_);
+        drop(length);
         return false;
       }
       std::string before = held_.substr(0, begin);
       before.resize(before.find_last_not_of(kSpace) + 1);
-      add(events, Event::kContent, std::move(before));
-      held_.erase(0, begin + syntax_.trigger.size());
+      add(parts, Kind::kContent, std::move(before), held_begin_);
       call_text_ = syntax_.trigger;
+      call_begin_ = held_begin_ + begin;
+      drop(begin + syntax_.trigger.size());
       state_ = State::kHead;
       return true;
     }
@@ -247,7 +256,7 @@ bool ToolCallFilter::step(std::vector<Event>& events) {
             std::string_view(":")}) {
         const int found = literal(word);
         if (found == 0) return false;
-        if (found < 0) return give_up(events), true;
+        if (found < 0) return give_up(parts), true;
         if (word == "\"") {
           const size_t end = held_.find('"', at);
           if (end == std::string::npos) return false;
@@ -257,11 +266,11 @@ bool ToolCallFilter::step(std::vector<Event>& events) {
       }
       skip();
       if (at == held_.size()) return false;
-      if (held_[at] != '{') return give_up(events), true;
+      if (held_[at] != '{') return give_up(parts), true;
       call_text_ += held_.substr(0, at);
-      held_.erase(0, at);
+      drop(at);
       ++num_calls_;
-      add(events, Event::kCallBegin, std::move(name));
+      add(parts, Kind::kCallBegin, std::move(name));
       depth_ = 0;
       in_string_ = escaped_ = false;
       state_ = State::kArguments;
@@ -282,21 +291,21 @@ bool ToolCallFilter::step(std::vector<Event>& events) {
         if (c == '"') in_string_ = true;
         if (c == '{' || c == '[') ++depth_;
         if ((c == '}' || c == ']') && --depth_ == 0) {
-          add(events, Event::kArguments, held_.substr(0, i + 1));
-          held_.erase(0, i + 1);
+          add(parts, Kind::kArguments, held_.substr(0, i + 1));
+          drop(i + 1);
           state_ = State::kTail;
           return true;
         }
       }
-      add(events, Event::kArguments, std::move(held_));
-      held_.clear();
+      add(parts, Kind::kArguments, held_);
+      drop(held_.size());
       return false;
     }
     case State::kTail: {  // the call's own brace and the end tag
       const std::string_view end_tag = trimmed(syntax_.end);
       const size_t end = held_.find(end_tag);
       if (end == std::string::npos) return false;
-      held_.erase(0, end + end_tag.size());
+      drop(end + end_tag.size());
       state_ = State::kContent;
       return true;
     }
@@ -305,23 +314,23 @@ bool ToolCallFilter::step(std::vector<Event>& events) {
 }
 
 // It began like a call and is none: it is content.
-void ToolCallFilter::give_up(std::vector<Event>& events) {
-  add(events, Event::kContent, std::move(call_text_));
+void ToolCallFilter::give_up(Parts& parts) {
+  add(parts, Kind::kContent, std::move(call_text_), call_begin_);
   call_text_.clear();
   state_ = State::kContent;
 }
 
-std::vector<ToolCallFilter::Event> ToolCallFilter::finish() {
-  std::vector<Event> events;
+std::vector<ReplyPart> ToolCallFilter::finish() {
+  Parts parts;
   if (state_ == State::kHead) {
-    add(events, Event::kContent, call_text_ + held_);
+    add(parts, Kind::kContent, call_text_ + held_, call_begin_);
   } else if (state_ == State::kContent) {
     // Text after the last call counts only when it is more than white space.
     const bool is_space = held_.find_first_not_of(kSpace) == std::string::npos;
-    if (!(is_space && num_calls_ > 0)) add(events, Event::kContent, std::move(held_));
+    if (!(is_space && num_calls_ > 0)) add(parts, Kind::kContent, held_, held_begin_);
   }
-  held_.clear();
-  return events;
+  drop(held_.size());
+  return parts;
 }
 
 }  // namespace invar::server

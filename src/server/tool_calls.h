@@ -33,27 +33,27 @@ ToolFields read_tools(Fields& fields, const ToolSupport& support, ConstraintSpec
 // comes out does not depend on how the text was cut, and markup is never let through as content.
 class ToolCallFilter {
  public:
-  struct Event {
-    enum Kind { kContent, kCallBegin, kArguments } kind;
-    std::string text;  // content, name, or a piece of the arguments
-  };
-
   explicit ToolCallFilter(const ToolSyntax& syntax) : syntax_(syntax) {}
-  std::vector<Event> push(std::string_view text);
-  std::vector<Event> finish();
+  // `begin`: where `text` stands in the whole text; pieces follow each other without gaps.
+  std::vector<ReplyPart> push(std::string_view text, size_t begin);
+  std::vector<ReplyPart> finish();
   int num_calls() const { return num_calls_; }
 
  private:
   enum class State { kContent, kHead, kArguments, kTail };
-  bool step(std::vector<Event>& events);
-  void add(std::vector<Event>& events, Event::Kind kind, std::string text) const;
-  void give_up(std::vector<Event>& events);
+  using Parts = std::vector<ReplyPart>;
+  bool step(Parts& parts);
+  static void add(Parts& parts, ReplyPart::Kind kind, std::string text, size_t begin = 0);
+  void give_up(Parts& parts);
+  void drop(size_t num_bytes);
 
   const ToolSyntax syntax_;
   State state_ = State::kContent;
   std::string held_;       // not yet decided
+  size_t held_begin_ = 0;  // in the whole text
   std::string call_text_;  // of the call that is being read, its markup included
-  int depth_ = 0;          // of braces and brackets in the arguments
+  size_t call_begin_ = 0;
+  int depth_ = 0;  // of braces and brackets in the arguments
   bool in_string_ = false, escaped_ = false;
   int num_calls_ = 0;
 };

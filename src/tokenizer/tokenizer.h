@@ -76,6 +76,7 @@ class Detokenizer {
   explicit Detokenizer(const Tokenizer& tokenizer, bool with_special = false);
   std::string push(int32_t id);  // text that became complete, maybe empty
   std::string finish();          // what was held back, as U+FFFD
+  bool holds_back() const { return !pending_.empty(); }
 
  private:
   const Tokenizer& tokenizer_;

@@ -255,7 +255,7 @@ class SmolLm2Test(ChatServerTest):
         self.assertEqual(ids, answer["choices"][0]["token_ids"])
         self.assertEqual(chunks[0]["prompt_token_ids"], answer["prompt_token_ids"])
         for field in ({"stream": True, "stream_options": {"continuous_usage_stats": True}},
-                      {"sse_ping_interval": 0}, {"min_tokens": 3}):
+                      {"sse_ping_interval": 0}, {"min_tokens": 9}):
             self.assertIn(next(reversed(field)).encode(), self.post("/v1/completions", {**body, **field}, 400))
 
     def test_token_routes(self):

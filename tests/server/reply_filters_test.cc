@@ -89,14 +89,23 @@ struct Calls {
 Calls read_calls(const std::vector<std::string>& pieces) {
   ToolCallFilter filter{ToolSyntax{}};
   Calls all;
-  const auto add = [&](const std::vector<ToolCallFilter::Event>& events) {
-    for (const auto& event : events) {
-      if (event.kind == ToolCallFilter::Event::kContent) all.content += event.text;
-      if (event.kind == ToolCallFilter::Event::kCallBegin) all.calls.emplace_back(event.text, "");
-      if (event.kind == ToolCallFilter::Event::kArguments) all.calls.back().second += event.text;
+  std::string whole;
+  for (const std::string& piece : pieces) whole += piece;
+  const auto add = [&](const std::vector<ReplyPart>& parts) {
+    for (const ReplyPart& part : parts) {
+      if (part.kind == ReplyPart::Kind::kContent) {
+        all.content += part.text;
+        EXPECT_EQ(whole.substr(part.begin, part.text.size()), part.text);
+      }
+      if (part.kind == ReplyPart::Kind::kCallBegin) all.calls.emplace_back(part.text, "");
+      if (part.kind == ReplyPart::Kind::kArguments) all.calls.back().second += part.text;
     }
   };
-  for (const std::string& piece : pieces) add(filter.push(piece));
+  size_t begin = 0;
+  for (const std::string& piece : pieces) {
+    add(filter.push(piece, begin));
+    begin += piece.size();
+  }
   add(filter.finish());
   EXPECT_EQ(filter.num_calls(), static_cast<int>(all.calls.size()));
   return all;
@@ -131,10 +140,11 @@ TEST(ToolCallFilter, FindsCallsHoweverTheTextIsCut) {
 
 TEST(LogprobAligner, EntriesComeWithTheirFirstDeliveredByte) {
   LogprobAligner aligner;
-  const auto entry = [](int32_t id, std::string bytes) {
+  const auto entry = [](int32_t id, size_t begin, size_t end) {
     TokenEntry e;
     e.event.id = id;
-    e.bytes = std::move(bytes);
+    e.event.text_begin = begin;
+    e.event.text_end = end;
     return e;
   };
   const auto ids = [](const std::vector<TokenEntry>& entries) {
@@ -143,19 +153,20 @@ TEST(LogprobAligner, EntriesComeWithTheirFirstDeliveredByte) {
     return list;
   };
   using Ids = std::vector<int32_t>;
-  aligner.push(entry(1, "\xe4"));
-  EXPECT_EQ(ids(aligner.deliver("")), Ids{});
-  aligner.push(entry(2, "\xb8\xad"));
-  EXPECT_EQ(ids(aligner.deliver("\xe4\xb8\xad")), (Ids{1, 2}));
-  aligner.push(entry(3, "\xff"));  // no UTF-8: delivered as U+FFFD
-  EXPECT_EQ(ids(aligner.deliver("\xef\xbf\xbd")), Ids{3});
-  aligner.push(entry(4, "a EN"));  // "EN" is held back: it may be a stop
-  EXPECT_EQ(ids(aligner.deliver("a ")), Ids{4});
-  aligner.push(entry(5, "D!"));
-  EXPECT_EQ(ids(aligner.deliver("")), Ids{});
-  aligner.push(entry(6, ""));  // an end token
-  EXPECT_EQ(ids(aligner.deliver("EN")), Ids{});
-  EXPECT_EQ(ids(aligner.deliver("D!")), Ids{5});
+  aligner.push(entry(1, 0, 1));  // e4, held back: a character begins
+  EXPECT_EQ(ids(aligner.deliver(0, 0)), Ids{});
+  aligner.push(entry(2, 0, 3));  // b8 ad: it is whole
+  EXPECT_EQ(ids(aligner.deliver(0, 3)), (Ids{1, 2}));
+  aligner.push(entry(3, 3, 7));  // "a EN", of which "EN" is held back: it may be a stop
+  EXPECT_EQ(ids(aligner.deliver(3, 5)), Ids{3});
+  aligner.push(entry(4, 7, 9));  // "D!"
+  EXPECT_EQ(ids(aligner.deliver(5, 5)), Ids{});
+  aligner.push(entry(5, 0, 0));  // an end token
+  EXPECT_EQ(ids(aligner.deliver(5, 7)), Ids{});
+  EXPECT_EQ(ids(aligner.deliver(7, 9)), Ids{4});
+  aligner.push(entry(6, 9, 20));   // markup
+  aligner.push(entry(7, 20, 22));  // content behind it
+  EXPECT_EQ(ids(aligner.deliver(20, 22)), Ids{7});
 }
 
 }  // namespace
