@@ -19,7 +19,7 @@ struct CompletionRequest {
   GenerationFields generation;
   std::vector<std::vector<int32_t>> prompts;  // as ids
   std::vector<std::string> prompt_texts;      // for echo
-  bool echo = false, tokens_as_ids = false;
+  bool echo = false, tokens_as_ids = false, scores_prompts = false;
   int num_top_logprobs = -1;
 };
 
@@ -43,11 +43,13 @@ void read_prompts(Fields& fields, const Engine& engine, CompletionRequest& out) 
     Result<std::vector<int32_t>> ids = engine.tokenize(text, true, true);
     if (!ids) return fields.fail(engine_api_error(ids.error()));
     out.prompts.push_back(*std::move(ids));
+    out.prompt_texts.push_back(text);
   };
   const auto add_ids = [&](const Json& list) {
     std::vector<int32_t> ids;
-    if (read_ids(fields, list, engine.description().vocab_size, ids))
-      out.prompts.push_back(std::move(ids));
+    if (!read_ids(fields, list, engine.description().vocab_size, ids)) return;
+    out.prompt_texts.push_back(engine.detokenize(ids, true));
+    out.prompts.push_back(std::move(ids));
   };
   if (prompt->is_string()) {
     add_text(prompt->as_string());
@@ -71,10 +73,8 @@ void read_prompts(Fields& fields, const Engine& engine, CompletionRequest& out) 
   }
   if (fields.error()) return;
   if (out.prompts.empty()) return fields.fail("invalid_value", "prompt", "must not be empty");
-  for (const std::vector<int32_t>& ids : out.prompts) {
+  for (const std::vector<int32_t>& ids : out.prompts)
     if (ids.empty()) return fields.fail("invalid_value", "prompt", "must not be empty");
-    out.prompt_texts.push_back(engine.detokenize(ids, true));
-  }
 }
 
 std::optional<ApiError> read_completion_request(const Json& body, const Engine& engine,
@@ -89,8 +89,9 @@ std::optional<ApiError> read_completion_request(const Json& body, const Engine& 
   if (fields.find("logprobs") != nullptr)
     out.num_top_logprobs = static_cast<int>(fields.integer("logprobs", 0, 20, 0));
   out.generation.request.top_logprobs = out.num_top_logprobs;
-  if (out.echo && out.num_top_logprobs >= 0)
-    fields.fail("unsupported_parameter", "logprobs", "with echo is not supported by this server");
+  // Logits of every position are wanted, which the cache does not have.
+  out.scores_prompts = out.echo && out.num_top_logprobs >= 0;
+  if (out.scores_prompts) out.generation.request.use_prefix_cache = false;
   for (const char* name : {"suffix", "tools"}) fields.not_built(name);
   if (out.generation.timings_per_token || out.generation.return_progress)
     fields.fail("unsupported_parameter",
@@ -136,11 +137,13 @@ class CompletionAnswer {
         requests.push_back(std::move(choice));
     }
     prompt_sha_ = token_sha(all_ids);
+    for (size_t i = 0; i < requests.size(); ++i)
+      texts_.emplace_back(engine_, request_.num_top_logprobs, request_.tokens_as_ids);
+    if (request_.scores_prompts)
+      if (const auto error = score_prompts()) return writer_->fail(*error);
     Result<std::unique_ptr<Choices>> started = Choices::start(engine_, requests);
     if (!started) return writer_->fail(engine_api_error(started.error()));
     const std::shared_ptr<Choices> choices = *std::move(started);
-    for (int i = 0; i < choices->size(); ++i)
-      texts_.emplace_back(engine_, request_.num_top_logprobs, request_.tokens_as_ids);
     writer_->on_closed([choices](CloseReason) { choices->cancel(); });
     if (request_.generation.stream)
       stream(*choices);
@@ -162,6 +165,19 @@ class CompletionAnswer {
 
   const std::string& prompt_text(int index) const {
     return request_.prompt_texts[static_cast<size_t>(index / request_.generation.num_choices)];
+  }
+
+  std::optional<ApiError> score_prompts() {
+    const size_t num_choices = static_cast<size_t>(request_.generation.num_choices);
+    for (size_t i = 0; i < request_.prompts.size(); ++i) {
+      const Result<std::vector<TokenEntry>> entries =
+          score_prompt(engine_, request_.prompts[i], request_.prompt_texts[i],
+                       request_.num_top_logprobs, [this] { return !writer_->closed(); });
+      if (!entries) return engine_api_error(entries.error());
+      for (size_t c = i * num_choices; c < (i + 1) * num_choices; ++c)
+        for (const TokenEntry& entry : *entries) texts_[c].logprobs.add(entry);
+    }
+    return std::nullopt;
   }
 
   void take(int index, const TokenEvent& token) {
@@ -254,9 +270,12 @@ class CompletionAnswer {
   void stream(Choices& choices) {
     const std::chrono::seconds ping(std::max(0, request_.generation.sse_ping_seconds));
     if (!writer_->start_stream(sse_head(ApiStyle::kOpenAi, request_id_, ping))) return;
-    if (request_.echo)
-      for (int i = 0; i < choices.size(); ++i)
-        if (!write_chunk(choice_json(i, prompt_text(i), Json(), Json(), Json()), false)) return;
+    for (int i = 0; request_.echo && i < choices.size(); ++i) {
+      CompletionLogprobs& logprobs = texts_[static_cast<size_t>(i)].logprobs;
+      Json scores = request_.scores_prompts ? logprobs.take() : Json();
+      if (!write_chunk(choice_json(i, prompt_text(i), std::move(scores), Json(), Json()), false))
+        return;
+    }
     int num_open = choices.size();
     while (const std::optional<Choices::Event> event = choices.next()) {
       const int i = event->index;

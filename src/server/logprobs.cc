@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/utf8.h"
+#include "sampling/sampler.h"
 
 namespace invar::server {
 namespace {
@@ -68,6 +69,30 @@ Json chat_logprob_json(const Engine& engine, const TokenEntry& entry) {
   return json;
 }
 
+Result<std::vector<TokenEntry>> score_prompt(Engine& engine, const std::vector<int32_t>& ids,
+                                             std::string_view text, int num_top,
+                                             const std::function<bool()>& listening) {
+  std::vector<TokenEntry> entries(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    entries[i].event.id = ids[i];
+    std::string& bytes = entries[i].bytes;
+    bytes = engine.token_bytes(ids[i]);
+    // A special token is in the text only when somebody wrote it there.
+    if (bytes.empty() && text.starts_with(engine.token_text(ids[i])))
+      bytes = engine.token_text(ids[i]);
+    text.remove_prefix(std::min(bytes.size(), text.size()));
+  }
+  if (ids.size() == 1) return entries;
+  INVAR_TRY_VOID(engine.score(ids, [&](int64_t index, std::span<const float> logits) {
+    TokenEvent& next = entries[static_cast<size_t>(index) + 1].event;
+    RowLogprobs row = row_logprobs(logits, next.id, num_top);
+    next.logprob = row.chosen;
+    next.top_logprobs = std::move(row.top);
+    return static_cast<size_t>(index) + 2 < ids.size() && listening();
+  }));
+  return entries;
+}
+
 std::string CompletionLogprobs::name(int32_t id, const std::string& bytes) const {
   if (tokens_as_ids_) return "token_id:" + std::to_string(id);
   if (is_valid(bytes)) return bytes;
@@ -78,15 +103,19 @@ std::string CompletionLogprobs::name(int32_t id, const std::string& bytes) const
 
 void CompletionLogprobs::add(const TokenEntry& entry) {
   tokens_.push_back(name(entry.event.id, entry.bytes));
-  values_.push_back(shown(entry.event.logprob ? entry.event.logprob->logprob : 0));
+  offsets_.push_back(offset_);
+  offset_ += num_code_points(entry.bytes);
+  if (!entry.event.logprob) {  // nothing stands before it
+    values_.push_back(Json());
+    return tops_.push_back(Json());
+  }
+  values_.push_back(shown(entry.event.logprob->logprob));
   Json top = Json::object();
   for (const TokenLogprob& other : entry.event.top_logprobs) {
     const std::string key = name(other.id, engine_.token_bytes(other.id));
     if (top.find(key) == nullptr) top.set(key, shown(other.logprob));  // sorted: the higher stays
   }
   tops_.push_back(std::move(top));
-  offsets_.push_back(offset_);
-  offset_ += num_code_points(entry.bytes);
 }
 
 Json CompletionLogprobs::take() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,12 @@ class LogprobAligner {
 
 // {"token", "logprob", "bytes", "top_logprobs": [...]}
 Json chat_logprob_json(const Engine& engine, const TokenEntry& entry);
+
+// What the model thought of each token of a prompt of `ids`, whose text is `text`: the first has no
+// logprob. `listening` false ends it early. Errors are Engine::score()'s.
+Result<std::vector<TokenEntry>> score_prompt(Engine& engine, const std::vector<int32_t>& ids,
+                                             std::string_view text, int num_top,
+                                             const std::function<bool()>& listening);
 
 // The four parallel lists of /v1/completions.
 class CompletionLogprobs {

@@ -25,7 +25,7 @@ class ChatServerTest(CommandTest):
     @classmethod
     def setUpClass(cls):
         if cls.model is None:
-            raise unittest.SkipTest('only a base')
+            raise unittest.SkipTest("only a base")
         if not INVAR:
             raise AssertionError("INVAR_BIN names the invar binary under test; it is not set")
         cls.server = subprocess.Popen(
@@ -51,9 +51,7 @@ class ChatServerTest(CommandTest):
 
     def post(self, path, body, expect=200):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.address + path, data, {"Content-Type": "application/json"}
-        )
+        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=300) as answer:
                 status, raw = answer.status, answer.read()
@@ -98,9 +96,7 @@ class SmolLm2Test(ChatServerTest):
             "stream_options": None,
         }
         whole = json.loads(self.post("/v1/chat/completions", body))
-        chunks = self.stream(
-            "/v1/chat/completions", {**body, "stream_options": {"include_usage": True}}
-        )
+        chunks = self.stream("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}})
         for index, choice in enumerate(whole["choices"]):
             mine = [c["choices"][0] for c in chunks if c["choices"] and c["choices"][0]["index"] == index]
             self.assertEqual(mine[0]["delta"], {"role": "assistant", "content": ""})
@@ -180,8 +176,17 @@ class SmolLm2Test(ChatServerTest):
         self.assertIn(b"context_length_exceeded", self.post("/v1/completions", body, 400))
 
     def test_bad_bodies(self):  # D10
-        for body in (b"", b"{", b"[]", b'"x"', b"[" * 200_000, b'{"messages":1}', b'{"temperature":1e999}',
-                     b'{"messages":[],"messages":[]}', b'{"a":"\xc3\x28"}'):
+        for body in (
+            b"",
+            b"{",
+            b"[]",
+            b'"x"',
+            b"[" * 200_000,
+            b'{"messages":1}',
+            b'{"temperature":1e999}',
+            b'{"messages":[],"messages":[]}',
+            b'{"a":"\xc3\x28"}',
+        ):
             error = json.loads(self.post("/v1/chat/completions", body, 400))["error"]
             self.assertEqual(set(error), {"message", "type", "param", "code"})
         self.assertEqual(self.chat("x", expect=400, temperature="hot")["error"]["param"], "temperature")
@@ -244,8 +249,12 @@ class SmolLm2Test(ChatServerTest):
             self.assertEqual(text, choice["text"])
 
     def test_completions_with_a_schema_and_ids(self):
-        body = {"prompt": "A number:", "max_tokens": 8, "return_token_ids": True,
-                "response_format": {"type": "json_schema", "schema": {"enum": [1, 22]}}}
+        body = {
+            "prompt": "A number:",
+            "max_tokens": 8,
+            "return_token_ids": True,
+            "response_format": {"type": "json_schema", "schema": {"enum": [1, 22]}},
+        }
         answer = json.loads(self.post("/v1/completions", body))
         self.assertIn(answer["choices"][0]["text"], ("1", "22"))
         self.assertEqual(len(answer["prompt_token_ids"]), answer["usage"]["prompt_tokens"])
@@ -254,9 +263,91 @@ class SmolLm2Test(ChatServerTest):
         ids = [i for c in chunks for i in c["choices"][0]["token_ids"]]
         self.assertEqual(ids, answer["choices"][0]["token_ids"])
         self.assertEqual(chunks[0]["prompt_token_ids"], answer["prompt_token_ids"])
-        for field in ({"stream": True, "stream_options": {"continuous_usage_stats": True}},
-                      {"sse_ping_interval": 0}, {"min_tokens": 9}):
+        for field in (
+            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            {"sse_ping_interval": 0},
+            {"min_tokens": 9},
+        ):
             self.assertIn(next(reversed(field)).encode(), self.post("/v1/completions", {**body, **field}, 400))
+
+    def test_what_ends_a_reply(self):
+        body = {"temperature": 0, "max_tokens": 20, "return_token_ids": True}
+        choice = self.chat("Name a colour.", **body)["choices"][0]
+        ids, text = choice["token_ids"], choice["message"]["content"]
+        at = next(i for i in range(4, len(ids)) if ids[i] not in ids[:i])
+        cut = self.chat("Name a colour.", **body, stop_token_ids=[ids[at]])["choices"][0]
+        self.assertEqual(cut["token_ids"], ids[: at + 1])
+        self.assertEqual((cut["finish_reason"], cut["stop_reason"]), ("stop", ids[at]))
+        self.assertTrue(text.startswith(cut["message"]["content"]))
+        late = self.chat("Name a colour.", **body, stop_token_ids=ids[:at], min_tokens=at)
+        self.assertGreaterEqual(len(late["choices"][0]["token_ids"]), at)
+        word = text.split()[2]
+        with_stop = self.chat("Name a colour.", **body, stop=[word], include_stop_str_in_output=True)
+        self.assertTrue(with_stop["choices"][0]["message"]["content"].endswith(word))
+        error = self.chat("x", expect=400, stop_token_ids=[10**7])["error"]
+        self.assertEqual(error["param"], "stop_token_ids")
+
+    def test_a_reply_goes_on_with_the_last_message(self):
+        messages = [
+            {"role": "user", "content": "Count to five."},
+            {"role": "assistant", "content": "One, two,"},
+        ]
+        rendered = json.loads(self.post("/apply-template", {"messages": messages, "continue_final_message": True}))["prompt"]
+        self.assertTrue(rendered.endswith("One, two,"), rendered[-40:])
+        body = {"messages": messages, "max_tokens": 6, "temperature": 0}
+        whole = json.loads(self.post("/v1/chat/completions", {**body, "continue_final_message": True}))
+        raw = {"prompt": rendered, "max_tokens": 6, "temperature": 0}
+        same = json.loads(self.post("/v1/completions", raw))
+        self.assertEqual(whole["invar"]["token_sha"], same["invar"]["token_sha"])
+        both = {**body, "continue_final_message": True, "add_generation_prompt": True}
+        self.post("/v1/chat/completions", both, 400)
+        user_last = {**body, "messages": messages[:1], "continue_final_message": True}
+        self.post("/v1/chat/completions", user_last, 400)
+
+    def test_progress_and_timings_while_it_runs(self):
+        body = {
+            "messages": [{"role": "user", "content": "word " * 1200}],
+            "max_tokens": 3,
+            "return_progress": True,
+            "timings_per_token": True,
+            "cache_prompt": False,
+        }
+        chunks = self.stream("/v1/chat/completions", body)
+        progress = [c["prompt_progress"] for c in chunks if "prompt_progress" in c]
+        total = chunks[-1]["timings"]["prompt_n"]
+        self.assertEqual({p["total"] for p in progress}, {total})
+        processed = [p["processed"] for p in progress]
+        self.assertEqual(processed, sorted(processed))
+        self.assertEqual(processed[0], 0)
+        counts = [c["timings"]["predicted_n"] for c in chunks]
+        self.assertEqual(counts, sorted(counts))
+        self.post("/v1/chat/completions", {**body, "stream": False}, 400)
+
+    def test_a_prompt_is_scored(self):
+        text = "The sky is blue and the grass is green."
+        body = {"prompt": text, "echo": True, "logprobs": 2, "max_tokens": 0}
+        (choice,) = json.loads(self.post("/v1/completions", body))["choices"]
+        self.assertEqual((choice["text"], choice["finish_reason"]), (text, "length"))
+        scores = choice["logprobs"]
+        self.assertEqual("".join(scores["tokens"]), text)
+        self.assertEqual((scores["token_logprobs"][0], scores["top_logprobs"][0]), (None, None))
+        for i, offset in enumerate(scores["text_offset"]):
+            self.assertTrue(text[offset:].startswith(scores["tokens"][i]))
+        # What it gives to the prompt's own next token is what a reply from there gives it.
+        ids = json.loads(self.post("/tokenize", {"prompt": text}))["tokens"]
+        for cut in (3, len(ids) - 1):
+            bias = {str(ids[cut]): 100}
+            ask = {"prompt": ids[:cut], "max_tokens": 1, "logprobs": 0, "logit_bias": bias}
+            (reply,) = json.loads(self.post("/v1/completions", ask))["choices"]
+            self.assertEqual(reply["logprobs"]["token_logprobs"][0], scores["token_logprobs"][cut])
+
+    def test_no_tokens_wanted_fills_the_cache(self):
+        prompt = "An unusual beginning, said once: " + "lorem ipsum " * 40
+        body = {"prompt": prompt, "max_tokens": 0}
+        first = json.loads(self.post("/v1/completions", body))
+        self.assertEqual(first["usage"]["completion_tokens"], 0)
+        again = json.loads(self.post("/v1/completions", {**body, "max_tokens": 1}))
+        self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 64)
 
     def test_token_routes(self):
         text = "Hello, wörld <|im_end|>"
@@ -274,11 +365,11 @@ class SmolLm2Test(ChatServerTest):
         self.post("/detokenize", {"tokens": [10**9]}, 400)
 
     def test_a_client_that_leaves_frees_its_place(self):  # D4, in short
-        request = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1500,
-                              "ignore_eos": True, "stream": True}).encode()
+        request = json.dumps(
+            {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        ).encode()
         for _ in range(20):  # more than run at once: they would fill every place for minutes
-            call = urllib.request.Request(self.address + "/v1/chat/completions", request,
-                                          {"Content-Type": "application/json"})
+            call = urllib.request.Request(self.address + "/v1/chat/completions", request, {"Content-Type": "application/json"})
             with urllib.request.urlopen(call, timeout=60) as answer:
                 answer.readline()
         self.chat("still answering?", max_tokens=4)
