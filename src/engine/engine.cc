@@ -13,6 +13,7 @@
 #include "cache/block_pool.h"
 #include "cache/prefix_cache.h"
 #include "constraint/compile.h"
+#include "constraint/constraint_cache.h"
 #include "engine/engine_parts.h"
 #include "engine/model_runner.h"
 #include "engine/reply.h"
@@ -59,7 +60,7 @@ class EngineImpl : public Engine {
   Result<std::unique_ptr<TokenStream>> submit(const GenerationRequest& request) override;
   Result<std::shared_ptr<const CompiledConstraint>> compile_constraint(
       const ConstraintSpec& spec) const override {
-    return invar::compile_constraint(spec, token_trie());
+    return constraints_.get(spec, [&] { return invar::compile_constraint(spec, token_trie()); });
   }
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool allow_special,
                                         bool add_special) const override;
@@ -91,6 +92,7 @@ class EngineImpl : public Engine {
   // Made for the first constraint.
   mutable std::once_flag trie_made_;
   mutable std::shared_ptr<const TokenTrie> trie_;
+  mutable ConstraintCache constraints_;
 
   // The engine thread's own.
   std::unique_ptr<KvCache> cache_;

@@ -1,5 +1,6 @@
 #include "server/chat_reply.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/hash.h"
@@ -46,6 +47,7 @@ std::optional<ChatReply::Event> ChatReply::next() {
   if (!from->token) {
     event.ended = true;
     --num_open_;
+    warn_of_calls(event.index);
   } else if (from->token->progress) {
     if (!progress_) prefill_began_ = std::chrono::steady_clock::now();
     event.progress = progress_ = from->token->progress;
@@ -87,6 +89,23 @@ void ChatReply::take_token(TokenEvent token, Event& event) {
         choice.calls.back().arguments += part.text;
     }
     event.parts.push_back(std::move(part));
+  }
+}
+
+// Only where calls could not be enforced: they are delivered as the model wrote them.
+void ChatReply::warn_of_calls(int index) {
+  const auto warn = [&](const char* code, const Call& call, const char* what) {
+    chat_.generation.warnings.push_back({code, "tools", quote_value(call.name) + what});
+  };
+  const bool was_cut = result(index).finish_reason != FinishReason::kStop;
+  for (const Call& call : choice(index).calls) {
+    const auto& tools = chat_.split.tools;
+    if (std::none_of(tools.begin(), tools.end(),
+                     [&](const ToolFunction& tool) { return tool.name == call.name; }))
+      warn("unknown_tool", call, " was called and is none of the tools");
+    if (const Result<Json> json = Json::parse(call.arguments);
+        !was_cut && (!json || !json->is_object()))
+      warn("invalid_tool_arguments", call, " was called with arguments that are no JSON object");
   }
 }
 

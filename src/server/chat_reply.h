@@ -70,6 +70,7 @@ class ChatReply {
 
  private:
   void take_token(TokenEvent token, Event& event);
+  void warn_of_calls(int index);
 
   Engine& engine_;
   ChatRequest chat_;

@@ -196,7 +196,8 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   read_response_format(fields, constraint);
   const ToolFields tools = read_tools(fields, model.tools, constraint, out.generation.warnings);
   request.tools_json = tools.tools_json;
-  if (tools.parse) out.split.tools = constraint.tool_syntax;
+  out.split.syntax = tools.syntax;
+  out.split.tools = tools.tools;
   read_template_fields(fields, model, out);
   read_reasoning_budget(fields, engine, request.reasoning_budget);
   read_logprobs(fields, out);

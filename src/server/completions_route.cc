@@ -93,6 +93,8 @@ std::optional<ApiError> read_completion_request(const Json& body, const Engine& 
   out.scores_prompts = out.echo && out.num_top_logprobs >= 0;
   if (out.scores_prompts) out.generation.request.use_prefix_cache = false;
   for (const char* name : {"suffix", "tools"}) fields.not_built(name);
+  for (const char* name : {"thinking_budget", "thinking_token_budget", "reasoning_budget"})
+    fields.not_built(name, -1);
   if (out.generation.timings_per_token || out.generation.return_progress)
     fields.fail("unsupported_parameter",
                 out.generation.return_progress ? "return_progress" : "timings_per_token",

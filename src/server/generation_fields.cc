@@ -197,9 +197,6 @@ void refuse_what_is_not_built(Fields& fields) {
   fields.not_built("typical_p", 1);
   fields.not_built("top_n_sigma", -1);
   fields.not_built("repeat_last_n", -1);
-  fields.not_built("thinking_budget", -1);
-  fields.not_built("thinking_token_budget", -1);
-  fields.not_built("reasoning_budget", -1);
   if (fields.find("chat_template") != nullptr)
     fields.fail(api_error("template_not_allowed",
                           "chat_template cannot be sent; the operator chooses the template",

@@ -18,7 +18,7 @@ struct ApiOptions {
   bool clamp_max_tokens = false;
   bool strict_fields = false;
   bool keep_attribution = false;  // lines that agents put before their system text
-  bool salt_per_key = false;  // callers with different keys share no keys and values
+  bool salt_per_key = false;      // callers with different keys share no keys and values
   int sse_ping_seconds = 10;
 };
 

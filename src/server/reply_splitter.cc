@@ -8,7 +8,7 @@ namespace invar::server {
 
 ReplySplitter::ReplySplitter(const SplitRules& rules)
     : reasoning_(rules.reasoning), reasoning_filter_(rules.starts_in_reasoning) {
-  if (rules.tools) tool_filter_.emplace(*rules.tools);
+  if (rules.syntax) tool_filter_ = make_tool_call_filter(*rules.syntax, rules.tools);
 }
 
 std::vector<ReplyPart> ReplySplitter::push(std::string_view text) {

@@ -2,13 +2,14 @@
 // (specs/api.md 4.6): what each takes for its own the next one never sees.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "invar/invar.h"
 #include "server/reasoning_filter.h"
-#include "server/tool_calls.h"
+#include "server/tool_call_filter.h"
 
 namespace invar::server {
 
@@ -19,8 +20,9 @@ struct SplitRules {
     kInline,  // tags and all are content, and reasoning is given apart as well
   };
   Reasoning reasoning = Reasoning::kApart;
-  bool starts_in_reasoning = false;      // the prompt ends in an open <think>
-  std::optional<ToolSyntax> tools = {};  // nothing: calls are not looked for
+  bool starts_in_reasoning = false;       // the prompt ends in an open <think>
+  std::optional<ToolSyntax> syntax = {};  // nothing: calls are not looked for
+  std::vector<ToolFunction> tools = {};
 };
 
 class ReplySplitter : public ReplyParser {
@@ -36,8 +38,8 @@ class ReplySplitter : public ReplyParser {
 
   const SplitRules::Reasoning reasoning_;
   ReasoningFilter reasoning_filter_;
-  std::optional<ToolCallFilter> tool_filter_;
-  size_t num_bytes_ = 0;  // of the whole text so far
+  std::unique_ptr<ToolCallFilter> tool_filter_;  // null: none
+  size_t num_bytes_ = 0;                         // of the whole text so far
 };
 
 }  // namespace invar::server

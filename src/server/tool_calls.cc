@@ -9,7 +9,6 @@ namespace {
 
 constexpr size_t kMaxTools = 128, kMaxToolBytes = 256 << 10, kMaxNameBytes = 128;
 constexpr const char* kProbeName = "invar_probe_tool";
-constexpr std::string_view kSpace = " \t\r\n";
 
 bool is_tool_name(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNameBytes &&
@@ -112,17 +111,23 @@ void apply_choice(Fields& fields, const Json& choice, ConstraintSpec& spec) {
   keep(names);
 }
 
-// How many bytes at the end of `text` may be the beginning of `marker`.
-size_t possible_begin(std::string_view text, std::string_view marker) {
-  for (size_t length = std::min(text.size(), marker.size() - 1); length > 0; --length)
-    if (text.substr(text.size() - length) == marker.substr(0, length)) return length;
-  return 0;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+// Rendered as a call that the model made, a tool call shows how this model writes them.
+std::optional<ToolSyntax> syntax_of_call(std::string_view rendered) {
+  const bool is_tagged = rendered.find("<tool_call>") != std::string_view::npos;
+  ToolSyntax syntax;
+  if (rendered.find(format("<function=%s>", kProbeName)) != std::string_view::npos) {
+    syntax.kind = ToolSyntax::Kind::kXml;
+    return is_tagged ? std::optional(syntax) : std::nullopt;
+  }
+  const size_t call = rendered.find(format("{\"name\": \"%s\"", kProbeName));
+  if (call == std::string_view::npos) return std::nullopt;
+  if (is_tagged) return syntax;
+  if (rendered[call - 1] != '\n' && rendered[call - 1] != '>') return std::nullopt;
+  syntax.begin = syntax.end = syntax.separator = syntax.trigger = "";
+  if (rendered.find("\"parameters\": {", call) != std::string_view::npos)
+    syntax.arguments_key = "parameters";
+  syntax.several = false;
+  return syntax;
 }
 
 }  // namespace
@@ -138,9 +143,20 @@ ToolSupport probe_tool_support(const Engine& engine) {
   const Result<std::string> prompt = engine.apply_chat_template(request);
   if (!prompt || prompt->find(kProbeName) == std::string::npos) return support;
   support.renders_tools = true;
-  const bool is_tagged = prompt->find("<tool_call>") != std::string::npos;
-  const bool is_xml = prompt->find("<function=") != std::string::npos;
-  if (is_tagged && !is_xml) support.syntax = ToolSyntax{};
+  // Without the tools, so that only the call itself has the name.
+  request.tools_json.clear();
+  request.messages_json = format(
+      R"([{"role":"user","content":"x"},{"role":"assistant","content":"","tool_calls":[{"id":"i",)"
+      R"("type":"function","function":{"name":"%s","arguments":"{\"p\":\"v\"}"}}]}])",
+      kProbeName);
+  request.add_generation_prompt = false;
+  if (const Result<std::string> call = engine.apply_chat_template(request))
+    support.syntax = syntax_of_call(*call);
+  if (support.syntax && support.syntax->trigger.empty()) {
+    constexpr const char* kMarker = "<|python_tag|>";
+    const Result<std::vector<int32_t>> ids = engine.tokenize(kMarker, true, false);
+    if (ids && ids->size() == 1) support.syntax->optional_marker = kMarker;
+  }
   return support;
 }
 
@@ -178,7 +194,8 @@ ToolFields read_tools(Fields& fields, const ToolSupport& support, ConstraintSpec
                     : "is not supported by this model: its chat template shows no tools");
     return out;
   }
-  spec.tool_syntax = *support.syntax;
+  out.syntax = spec.tool_syntax = *support.syntax;
+  out.tools = spec.tools;
   spec.tool_use = ConstraintSpec::ToolUse::kAuto;
   if (choice != nullptr) apply_choice(fields, *choice, spec);
   if (spec.tool_use == ConstraintSpec::ToolUse::kRequired && has_format(spec)) {
@@ -187,150 +204,14 @@ ToolFields read_tools(Fields& fields, const ToolSupport& support, ConstraintSpec
     spec.choices.clear();
     warnings.push_back({"format_ignored", "response_format", "a tool call was asked for"});
   }
-  out.parse = true;
+  // Where nothing tells a call from an answer that begins with a brace, only strict tools make it
+  // one before it is whole.
+  const bool is_strict = std::any_of(spec.tools.begin(), spec.tools.end(),
+                                     [](const ToolFunction& tool) { return tool.strict; });
+  if (spec.tool_use == ConstraintSpec::ToolUse::kAuto && spec.tool_syntax.trigger.empty() &&
+      !is_strict)
+    spec.tool_use = ConstraintSpec::ToolUse::kNone;
   return out;
-}
-
-// ---- The filter
-
-using Kind = ReplyPart::Kind;
-
-std::vector<ReplyPart> ToolCallFilter::push(std::string_view text, size_t begin) {
-  if (held_.empty()) held_begin_ = begin;
-  held_ += text;
-  Parts parts;
-  while (step(parts)) {
-  }
-  return parts;
-}
-
-void ToolCallFilter::add(Parts& parts, Kind kind, std::string text, size_t begin) {
-  if (text.empty() && kind != Kind::kCallBegin) return;
-  if (kind == Kind::kArguments && !parts.empty() && parts.back().kind == kind)
-    parts.back().text += text;
-  else
-    parts.push_back({kind, std::move(text), begin});
-}
-
-void ToolCallFilter::drop(size_t num_bytes) {
-  held_.erase(0, num_bytes);
-  held_begin_ += num_bytes;
-}
-
-// Takes what can be decided from held_. False: more text is needed.
-bool ToolCallFilter::step(Parts& parts) {
-  switch (state_) {
-    case State::kContent: {
-      const size_t begin = held_.find(syntax_.trigger);
-      if (begin == std::string::npos) {
-        // White space before a call, and what may become its tag, waits.
-        size_t length = held_.size() - possible_begin(held_, syntax_.trigger);
-        while (length > 0 && kSpace.find(held_[length - 1]) != std::string_view::npos) --length;
-        add(parts, Kind::kContent, held_.substr(0, length), held_begin_);
-        drop(length);
-        return false;
-      }
-      std::string before = held_.substr(0, begin);
-      before.resize(before.find_last_not_of(kSpace) + 1);
-      add(parts, Kind::kContent, std::move(before), held_begin_);
-      call_text_ = syntax_.trigger;
-      call_begin_ = held_begin_ + begin;
-      drop(begin + syntax_.trigger.size());
-      state_ = State::kHead;
-      return true;
-    }
-    case State::kHead: {  // { "name": "f", "arguments": up to the value
-      size_t at = 0;
-      const auto skip = [&] { at = std::min(held_.find_first_not_of(kSpace, at), held_.size()); };
-      const auto literal = [&](std::string_view word) {  // 1: there, 0: not yet, -1: something else
-        skip();
-        const std::string_view rest = std::string_view(held_).substr(at, word.size());
-        if (rest == word) return at += word.size(), 1;
-        return word.starts_with(rest) ? 0 : -1;
-      };
-      std::string name;
-      const std::string arguments = "\"" + syntax_.arguments_key + "\"";
-      for (const std::string_view word :
-           {std::string_view("{"), std::string_view("\"name\""), std::string_view(":"),
-            std::string_view("\""), std::string_view(","), std::string_view(arguments),
-            std::string_view(":")}) {
-        const int found = literal(word);
-        if (found == 0) return false;
-        if (found < 0) return give_up(parts), true;
-        if (word == "\"") {
-          const size_t end = held_.find('"', at);
-          if (end == std::string::npos) return false;
-          name = held_.substr(at, end - at);
-          at = end + 1;
-        }
-      }
-      skip();
-      if (at == held_.size()) return false;
-      if (held_[at] != '{') return give_up(parts), true;
-      call_text_ += held_.substr(0, at);
-      drop(at);
-      ++num_calls_;
-      add(parts, Kind::kCallBegin, std::move(name));
-      depth_ = 0;
-      in_string_ = escaped_ = false;
-      state_ = State::kArguments;
-      return true;
-    }
-    case State::kArguments: {
-      for (size_t i = 0; i < held_.size(); ++i) {
-        const char c = held_[i];
-        if (in_string_) {
-          if (escaped_)
-            escaped_ = false;
-          else if (c == '\\')
-            escaped_ = true;
-          else if (c == '"')
-            in_string_ = false;
-          continue;
-        }
-        if (c == '"') in_string_ = true;
-        if (c == '{' || c == '[') ++depth_;
-        if ((c == '}' || c == ']') && --depth_ == 0) {
-          add(parts, Kind::kArguments, held_.substr(0, i + 1));
-          drop(i + 1);
-          state_ = State::kTail;
-          return true;
-        }
-      }
-      add(parts, Kind::kArguments, held_);
-      drop(held_.size());
-      return false;
-    }
-    case State::kTail: {  // the call's own brace and the end tag
-      const std::string_view end_tag = trimmed(syntax_.end);
-      const size_t end = held_.find(end_tag);
-      if (end == std::string::npos) return false;
-      drop(end + end_tag.size());
-      state_ = State::kContent;
-      return true;
-    }
-  }
-  return false;
-}
-
-// It began like a call and is none: it is content.
-void ToolCallFilter::give_up(Parts& parts) {
-  add(parts, Kind::kContent, std::move(call_text_), call_begin_);
-  call_text_.clear();
-  state_ = State::kContent;
-}
-
-std::vector<ReplyPart> ToolCallFilter::finish() {
-  Parts parts;
-  if (state_ == State::kHead) {
-    add(parts, Kind::kContent, call_text_ + held_, call_begin_);
-  } else if (state_ == State::kContent) {
-    // Text after the last call counts only when it is more than white space.
-    const bool is_space = held_.find_first_not_of(kSpace) == std::string::npos;
-    if (!(is_space && num_calls_ > 0)) add(parts, Kind::kContent, held_, held_begin_);
-  }
-  drop(held_.size());
-  return parts;
 }
 
 }  // namespace invar::server

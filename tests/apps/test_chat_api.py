@@ -10,6 +10,7 @@ import threading
 import unittest
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from harness import INVAR, CommandTest, need_smollm2, real_models_folder
 
@@ -450,6 +451,69 @@ class QwenToolsTest(ChatServerTest):
         answer = self.chat("hello", temperature=0, max_tokens=40, tools=self.tools, tool_choice=choice)
         (call,) = answer["choices"][0]["message"]["tool_calls"]
         self.assertEqual(call["function"], {"name": "ping", "arguments": "{}"})
+
+
+TEMPLATES = Path(__file__).parents[1] / "golden" / "templates"
+
+
+class OtherSyntaxTest(ChatServerTest):
+    """Calls as other families write them: their templates over a model that we have."""
+
+    model = staticmethod(QwenToolsTest.model)
+    template = "schema_xml.jinja"
+    flags = ("--context", "4096", "--chat-template", str(TEMPLATES / template))
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "book",
+            "description": "Books seats",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "town": {"type": "string", "maxLength": 20},
+                    "seats": {"type": "integer", "minimum": 1, "maximum": 9},
+                    "window": {"type": "boolean"},
+                },
+                "required": ["town", "seats", "window"],
+            },
+        },
+    }
+
+    def test_a_call_that_was_asked_for(self):
+        body = {
+            "messages": [{"role": "user", "content": "Book two window seats to Oslo."}],
+            "tools": [self.tool],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+            "temperature": 0,
+            "max_tokens": 120,
+            "thinking_budget": 8,  # one of the templates begins with open reasoning
+        }
+        whole = json.loads(self.post("/v1/chat/completions", body))
+        choice = whole["choices"][0]
+        self.assertEqual(choice["finish_reason"], "tool_calls", choice)
+        (call,) = choice["message"]["tool_calls"]
+        arguments = json.loads(call["function"]["arguments"])
+        self.assertEqual(set(arguments), {"town", "seats", "window"})
+        self.assertIsInstance(arguments["town"], str)
+        self.assertIsInstance(arguments["seats"], int)
+        self.assertIsInstance(arguments["window"], bool)
+        deltas = [c["choices"][0]["delta"] for c in self.stream("/v1/chat/completions", body)]
+        calls = [d["tool_calls"][0]["function"] for d in deltas if "tool_calls" in d]
+        self.assertEqual("".join(c["arguments"] for c in calls), call["function"]["arguments"])
+        self.assertFalse(any(d.get("content") for d in deltas))
+        body["messages"] += [
+            choice["message"],
+            {"role": "tool", "tool_call_id": call["id"], "content": "booked"},
+        ]
+        body["tool_choice"] = "auto"
+        answer = json.loads(self.post("/v1/chat/completions", body))
+        self.assertIn(answer["choices"][0]["finish_reason"], ("stop", "length", "tool_calls"))
+
+
+class BareSyntaxTest(OtherSyntaxTest):
+    template = "header_ids.jinja"
+    flags = ("--context", "4096", "--chat-template", str(TEMPLATES / template))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 #include "server/logprobs.h"
 #include "server/reasoning_filter.h"
-#include "server/tool_calls.h"
+#include "server/tool_call_filter.h"
 
 namespace invar::server {
 namespace {
@@ -86,8 +86,10 @@ struct Calls {
   bool operator==(const Calls&) const = default;
 };
 
-Calls read_calls(const std::vector<std::string>& pieces) {
-  ToolCallFilter filter{ToolSyntax{}};
+Calls read_calls(const std::vector<std::string>& pieces, const ToolSyntax& syntax = {},
+                 const std::vector<ToolFunction>& tools = {}) {
+  const auto made = make_tool_call_filter(syntax, tools);
+  ToolCallFilter& filter = *made;
   Calls all;
   std::string whole;
   for (const std::string& piece : pieces) whole += piece;
@@ -136,6 +138,68 @@ TEST(ToolCallFilter, FindsCallsHoweverTheTextIsCut) {
       EXPECT_EQ(got.content, c.expected.content) << c.text;
       EXPECT_EQ(got.calls, c.expected.calls) << c.text;
     }
+}
+
+void expect_calls(const std::string& text, const Calls& expected, const ToolSyntax& syntax,
+                  const std::vector<ToolFunction>& tools = {}) {
+  for (const auto& pieces : cuts(text)) {
+    const Calls got = read_calls(pieces, syntax, tools);
+    EXPECT_EQ(got.content, expected.content) << text;
+    EXPECT_EQ(got.calls, expected.calls) << text;
+  }
+}
+
+TEST(ToolCallFilter, BareObjectsAreTheWholeReply) {
+  ToolSyntax llama;
+  llama.begin = llama.end = llama.separator = llama.trigger = "";
+  llama.arguments_key = "parameters";
+  const std::string call = R"({"name": "f", "parameters": {"a": "}{\"", "b": [1, {}]}})";
+  const Calls one = {"", {{"f", R"({"a": "}{\"", "b": [1, {}]})"}}};
+  expect_calls(call, one, llama);
+  expect_calls(" \n" + call + " \n", one, llama);
+  expect_calls(R"({"name": "f", "arguments": {}})", {"", {{"f", "{}"}}}, llama);
+  expect_calls("Look: " + call, {"Look: " + call, {}}, llama);
+  expect_calls(R"({"answer": 42} )", {R"({"answer": 42} )", {}}, llama);
+  expect_calls(R"({"name": "f"})", {R"({"name": "f"})", {}}, llama);
+  expect_calls("  ", {"  ", {}}, llama);
+  expect_calls("", {"", {}}, llama);
+}
+
+TEST(ToolCallFilter, TagsWithParameters) {
+  ToolSyntax xml;
+  xml.kind = ToolSyntax::Kind::kXml;
+  ToolFunction tool;
+  tool.name = "f";
+  tool.parameters_json =
+      R"({"type":"object","properties":{"s":{"type":"string"},"i":{"type":"integer"},)"
+      R"("x":{"type":["null","number"]},"b":{"type":"boolean"},"o":{"type":"object"},)"
+      R"("any":{"anyOf":[{"type":"integer"},{"type":"string"}]}}})";
+  const std::vector<ToolFunction> tools = {tool};
+  const auto parameter = [](std::string name, std::string value) {
+    return "<parameter=" + name + ">\n" + value + "\n</parameter>\n";
+  };
+  const auto call = [](std::string body) {
+    return "<tool_call>\n<function=f>\n" + body + "</function>\n</tool_call>";
+  };
+  const auto all = [&](std::string arguments) { return Calls{"", {{"f", std::move(arguments)}}}; };
+  expect_calls(call(parameter("s", "a\n\"b\" < c\n") + parameter("i", "-7")),
+               all(R"({"s":"a\n\"b\" < c\n","i":-7})"), xml, tools);
+  expect_calls(
+      call(parameter("x", "2.5") + parameter("b", "True") + parameter("o", R"({"k": [1, null]})")),
+      all(R"({"x":2.5,"b":true,"o":{"k":[1,null]}})"), xml, tools);
+  expect_calls(call(parameter("x", "None?") + parameter("any", "12") + parameter("any", "a12")),
+               all(R"({"x":"None?","any":12,"any":"a12"})"), xml, tools);
+  expect_calls(call(parameter("o", "{'k': True, 'l': ['it\\'s', None]}") + parameter("new", "3")),
+               all(R"({"o":{"k":true,"l":["it's",null]},"new":"3"})"), xml, tools);
+  expect_calls(call(parameter("x", "null")), all(R"({"x":null})"), xml, tools);
+  expect_calls(call(""), all("{}"), xml, tools);
+  const std::string two = "I look.\n\n" + call("") + "\n" + call(parameter("s", "")) + "\n";
+  expect_calls(two, {"I look.", {{"f", "{}"}, {"f", R"({"s":""})"}}}, xml, tools);
+  // End tags that were forgotten, and a call that is none.
+  expect_calls("<tool_call>\n<function=f>\n<parameter=s>\na<parameter=i>\n2\n</function>",
+               all(R"({"s":"a","i":2})"), xml, tools);
+  expect_calls("<tool_call> is a tag", {"<tool_call> is a tag", {}}, xml, tools);
+  expect_calls("a <tool_c", {"a <tool_c", {}}, xml, tools);
 }
 
 TEST(LogprobAligner, EntriesComeWithTheirFirstDeliveredByte) {

@@ -1,0 +1,65 @@
+#include "constraint/constraint_cache.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+
+namespace invar {
+namespace {
+
+// Everything of the spec, each text with its length before it, so that no two specs share a key.
+std::string key_of(const ConstraintSpec& spec) {
+  std::string key;
+  const auto add = [&](std::string_view text) {
+    key += std::to_string(text.size());
+    key += ':';
+    key += text;
+  };
+  const auto add_number = [&](int number) { add(std::to_string(number)); };
+  add(spec.json_schema);
+  add_number(spec.any_json_object);
+  add_number(static_cast<int>(spec.choices.size()));
+  for (const std::string& choice : spec.choices) add(choice);
+  add_number(static_cast<int>(spec.tool_use));
+  for (const ToolFunction& tool : spec.tools) {
+    add(tool.name);
+    add(tool.parameters_json);
+    add_number(tool.strict);
+  }
+  const ToolSyntax& syntax = spec.tool_syntax;
+  add_number(static_cast<int>(syntax.kind));
+  for (const std::string& text : {syntax.begin, syntax.end, syntax.separator, syntax.arguments_key,
+                                  syntax.trigger, syntax.optional_marker})
+    add(text);
+  add_number(syntax.several);
+  add_number(spec.parallel_tool_calls);
+  add_number(static_cast<int>(spec.reasoning));
+  add(spec.reasoning_begin);
+  add(spec.reasoning_end);
+  return key;
+}
+
+}  // namespace
+
+Result<ConstraintCache::Compiled> ConstraintCache::get(
+    const ConstraintSpec& spec, const std::function<Result<Compiled>()>& compile) {
+  std::string key = key_of(spec);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const Entry& entry) { return entry.key == key; });
+    if (found != entries_.end()) {
+      entries_.splice(entries_.begin(), entries_, found);
+      return found->compiled;
+    }
+  }
+  INVAR_TRY(Compiled compiled, compile());
+  const std::lock_guard lock(mutex_);
+  entries_.push_front({std::move(key), compiled});
+  if (entries_.size() > capacity_) entries_.pop_back();
+  return compiled;
+}
+
+}  // namespace invar
