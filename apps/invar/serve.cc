@@ -15,7 +15,9 @@
 #include "serve_options.h"
 #include "server/chat_route.h"
 #include "server/completions_route.h"
+#include "server/messages_route.h"
 #include "server/model_routes.h"
+#include "server/responses_route.h"
 #include "server/token_routes.h"
 #include "signals.h"
 #include "start_report.h"
@@ -80,6 +82,8 @@ int serve(const ServeFlags& flags) {
       api_options(flags, model.names(), **keys, options->origin.check_host);
   const auto engine_of = [&model] { return model.engine(); };
   server::add_chat_routes(router, engine_of, api);
+  server::add_responses_routes(router, engine_of, api);
+  server::add_messages_routes(router, engine_of, api);
   server::add_completions_routes(router, engine_of, api);
   server::add_token_routes(router, engine_of, api);
 

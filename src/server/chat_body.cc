@@ -95,6 +95,11 @@ ApiError ChatBody::in_callers_terms(ApiError error) const {
   std::string path = caller_path(error.param);
   error.message = in_callers_terms(std::move(error.message), error.param, path);
   error.param = std::move(path);
+  // The one message that names a field in its midst.
+  constexpr std::string_view kLimit = "and max_tokens asks";
+  if (const size_t at = error.message.find(kLimit);
+      error.code == "context_length_exceeded" && at != std::string::npos)
+    error.message.replace(at, kLimit.size(), "and " + caller_path("max_tokens") + " asks");
   return error;
 }
 
@@ -115,10 +120,20 @@ void report_unknown(Fields& fields, const Json& body, std::initializer_list<std:
   if (unknown.error()) fields.fail(*unknown.error());
 }
 
-void require_one_choice(Fields& fields) {
+void add_warnings(const ChatBody& chat, std::vector<Warning> mapping, std::vector<Warning>& all) {
+  for (Warning& warning : all) mapping.push_back(chat.in_callers_terms(std::move(warning)));
+  all = std::move(mapping);
+}
+
+void refuse_what_only_chat_shows(Fields& fields) {
   for (const char* name : {"n", "n_cmpl"})
     if (fields.integer(name, 1, 16, 1) != 1)
       fields.fail("unsupported_parameter", name, "must be 1 on this route");
+  fields.not_built("return_progress");
+  const std::string form = fields.text("reasoning_format", "");
+  if (form == "inline" || form == "deepseek-legacy")
+    fields.fail("unsupported_parameter", "reasoning_format",
+                "must be auto, deepseek or none on this route, got " + quote_value(form));
 }
 
 // Messages begin with the path that they speak of.

@@ -81,7 +81,10 @@ void copy_other_fields(const Json& body, const Names& handled, ChatBody& chat) {
 void report_unknown(Fields& fields, const Json& body, std::initializer_list<std::string_view> names,
                     bool strict, std::vector<Warning>& warnings);
 
-// Routes that give one reply take n only when it says so.
-void require_one_choice(Fields& fields);
+// Puts those of the mapping before those of the chat reader, all in the caller's terms.
+void add_warnings(const ChatBody& chat, std::vector<Warning> mapping, std::vector<Warning>& all);
+
+// Fields that go over to the chat, and whose effect the answers of other routes have no place for.
+void refuse_what_only_chat_shows(Fields& fields);
 
 }  // namespace invar::server

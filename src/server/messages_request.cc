@@ -24,8 +24,7 @@ constexpr std::string_view kHandled[] = {"max_tokens",
                                          "container",
                                          "mcp_servers",
                                          "response_format",
-                                         "n",
-                                         "n_cmpl",
+
                                          "logprobs",
                                          "top_logprobs",
                                          "return_token_ids",
@@ -40,11 +39,12 @@ const std::string* text_of(const Json& object, std::string_view name) {
   return value != nullptr && value->is_string() ? &value->as_string() : nullptr;
 }
 
-void read_limit(Fields& fields, ChatBody& chat) {
+void read_limit(Fields& fields, MessagesRequest& out) {
   if (fields.find("max_tokens") == nullptr)
     return fields.fail("missing_field", "max_tokens", "field required");
-  chat.set("max_completion_tokens", fields.integer("max_tokens", 0, int64_t{1} << 40, 1),
-           "max_tokens");
+  const int64_t limit = fields.integer("max_tokens", 0, int64_t{1} << 40, 1);
+  out.only_prompt = limit == 0;  // which chat has no word for
+  if (limit > 0) out.chat.set("max_completion_tokens", limit, "max_tokens");
 }
 
 void read_stops(Fields& fields, ChatBody& chat) {
@@ -114,7 +114,8 @@ void read_tool_choice(Fields& fields, ChatBody& chat) {
   if (inner.error()) fields.fail(*inner.error());
 }
 
-void read_thinking(Fields& fields, MessagesRequest& out) {
+// `is_continued`: the reply goes on with a message that was begun, so there is no thinking.
+void read_thinking(Fields& fields, bool is_continued, MessagesRequest& out) {
   const Json* object = fields.object("thinking");
   if (object == nullptr) return;
   Fields thinking(*object, "thinking.");
@@ -124,7 +125,7 @@ void read_thinking(Fields& fields, MessagesRequest& out) {
       thinking.fail("missing_field", "budget_tokens", "field required");
     const int64_t budget = thinking.integer("budget_tokens", 1, int64_t{1} << 40, 1);
     out.chat.set("thinking_budget", budget, "thinking.budget_tokens");
-    out.chat.set_template_variable("enable_thinking", true);
+    if (!is_continued) out.chat.set_template_variable("enable_thinking", true);
   } else if (type == "disabled") {
     out.chat.set_template_variable("enable_thinking", false);
   } else if (type != "adaptive") {
@@ -174,7 +175,7 @@ void read_rest(Fields& fields, const Json& body, bool strict, MessagesRequest& o
   if (fields.find("response_format") != nullptr)
     fields.fail("unsupported_parameter", "response_format",
                 "is not a field of this route; send output_config.format");
-  require_one_choice(fields);
+  refuse_what_only_chat_shows(fields);
   report_unknown(fields, body,
                  {"logprobs", "top_logprobs", "return_token_ids", "max_completion_tokens",
                   "n_predict", "stream_options"},
@@ -190,17 +191,17 @@ std::optional<ApiError> read_messages_body(const Json& body, const ApiOptions& o
   ChatBody& chat = out.chat;
   if (for_generation) {
     copy_other_fields(body, kHandled, chat);
-    read_limit(fields, chat);
+    read_limit(fields, out);
   } else {
     for (const std::string_view name : kPromptFields)
       if (const Json* value = body.find(name)) chat.set(name, *value, std::string(name));
   }
-  if (read_messages(fields, options.keep_attribution, chat, out.warnings))
-    chat.set("continue_final_message", true, "messages");
+  const bool is_continued = read_messages(fields, options.keep_attribution, chat, out.warnings);
+  if (is_continued) chat.set("continue_final_message", true, "messages");
   if (for_generation) read_stops(fields, chat);
   read_tools(fields, chat, out.warnings);
   read_tool_choice(fields, chat);
-  read_thinking(fields, out);
+  read_thinking(fields, is_continued, out);
   read_output_config(fields, strict, out);
   read_rest(fields, body, strict, out);
   if (fields.error()) return in_messages_words(*fields.error());

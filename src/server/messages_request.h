@@ -14,6 +14,7 @@ struct MessagesRequest {
   ChatBody chat;
   std::vector<Warning> warnings;
   bool hides_thinking = false;  // thinking blocks have empty text
+  bool only_prompt = false;     // max_tokens 0
 };
 
 // Parameters in errors are the caller's own; so are those of `out.warnings`. `for_generation`

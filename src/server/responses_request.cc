@@ -35,8 +35,7 @@ constexpr std::string_view kHandled[] = {"input",
                                          "messages",
                                          "response_format",
                                          "logprobs",
-                                         "n",
-                                         "n_cmpl",
+
                                          "return_token_ids",
                                          "metadata"};
 
@@ -206,7 +205,7 @@ std::optional<ApiError> read_responses_body(const Json& body, const ApiOptions& 
   out.safety_identifier = echo(fields, "safety_identifier");
   out.prompt_cache_key = echo(fields, "prompt_cache_key");
   refuse_what_is_not_here(fields);
-  require_one_choice(fields);
+  refuse_what_only_chat_shows(fields);
   report_unknown(fields, body, {"return_token_ids"}, strict, out.warnings);
   return fields.error();
 }

@@ -1,0 +1,200 @@
+#include "server/responses_route.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <mutex>
+
+#include "server/chat_reply.h"
+#include "server/http/json_body.h"
+#include "server/http/request_id.h"
+#include "server/http/sse.h"
+#include "server/response_object.h"
+#include "server/response_output.h"
+#include "server/responses_request.h"
+
+namespace invar::server {
+namespace {
+
+// What the event that ends a stream from outside (the client is slow, the server drains) says. It
+// is made on another thread, so this keeps text and no documents, which threads must not share.
+class FailedEvent {
+ public:
+  explicit FailedEvent(const Json& response) : response_(response.dump()) {}
+
+  int64_t next_number() {
+    const std::lock_guard lock(mutex_);
+    return number_++;
+  }
+  void add_item(const Json& item) {
+    std::string text = item.dump();
+    const std::lock_guard lock(mutex_);
+    items_ += (items_.empty() ? "" : ",") + std::move(text);
+  }
+  std::string make(const ApiError& error) {
+    const std::lock_guard lock(mutex_);
+    constexpr JsonLimits kOwn{.max_depth = 1000, .max_nodes = SIZE_MAX};
+    Json response = *Json::parse(response_, kOwn);
+    fail_response(response, error, *Json::parse("[" + items_ + "]", kOwn));
+    Json event = Json::object();
+    event.set("type", "response.failed");
+    event.set("sequence_number", number_++);
+    event.set("response", std::move(response));
+    return sse_event("response.failed", event.dump());
+  }
+
+ private:
+  std::mutex mutex_;
+  const std::string response_;
+  std::string items_;
+  int64_t number_ = 0;
+};
+
+// One request's answer, from its first token to its last.
+class ResponsesAnswer {
+ public:
+  ResponsesAnswer(ChatReply& reply, const ResponsesRequest& request, std::string request_id,
+                  std::shared_ptr<ResponseWriter> writer)
+      : reply_(reply),
+        generation_(reply.request().generation),
+        request_(request),
+        request_id_(std::move(request_id)),
+        writer_(std::move(writer)),
+        response_(new_response(request, reply.request(), new_id("resp_"),
+                               static_cast<int64_t>(std::time(nullptr)))) {}
+
+  void run() {
+    if (generation_.stream)
+      stream();
+    else
+      answer();
+  }
+
+ private:
+  bool is_cut() const {
+    const ChatReply::Ending ending = reply_.ending(0);
+    return ending == ChatReply::Ending::kLimit || ending == ChatReply::Ending::kWindow;
+  }
+
+  // False: nobody listens, or the reply failed and that was said.
+  bool read(ResponseOutput& output) {
+    while (const std::optional<ChatReply::Event> event = reply_.next()) {
+      for (const ChatReply::Part& part : event->parts)
+        if (!output.add(part)) return false;
+      if (!event->ended) continue;
+      if (const auto error = reply_.error(0)) return writer_->fail(*error), false;
+    }
+    if (!output.finish(is_cut())) return false;
+    end_response(response_, reply_, output.items());
+    return true;
+  }
+
+  void answer() {
+    ResponseOutput output(reply_, request_.tools.tools, nullptr);
+    if (read(output)) writer_->send(json_response(response_.dump()));
+  }
+
+  // ---- Stream
+
+  bool write(std::string_view type, Json fields) {
+    Json event = Json::object();
+    event.set("type", type);
+    event.set("sequence_number", failed_->next_number());
+    for (auto& [name, value] : fields.members()) event.set(name, value);
+    if (generation_.timings_per_token && type.ends_with(".delta"))
+      event.set("timings", timings_json(reply_.totals()));
+    if (type == "response.output_item.done") failed_->add_item(*fields.find("item"));
+    return writer_->write_event(sse_event(type, event.dump()));
+  }
+
+  bool write_response(std::string_view type) {
+    Json fields = Json::object();
+    fields.set("response", response_);
+    return write(type, std::move(fields));
+  }
+
+  void stream() {
+    failed_ = std::make_shared<FailedEvent>(response_);
+    const std::chrono::seconds ping(std::max(0, generation_.sse_ping_seconds));
+    StreamHead head = sse_head(ApiStyle::kOpenAi, request_id_, ping);
+    head.error_event = [failed = failed_](const ApiError& error) { return failed->make(error); };
+    if (!writer_->start_stream(std::move(head))) return;
+    if (!write_response("response.created") || !write_response("response.in_progress")) return;
+    ResponseOutput output(reply_, request_.tools.tools, [this](std::string_view type, Json fields) {
+      return write(type, std::move(fields));
+    });
+    if (!read(output)) return;
+    if (write_response(is_cut() ? "response.incomplete" : "response.completed"))
+      writer_->end_stream();
+  }
+
+  ChatReply& reply_;
+  const GenerationFields& generation_;
+  const ResponsesRequest& request_;
+  const std::string request_id_;
+  const std::shared_ptr<ResponseWriter> writer_;
+  Json response_;
+  std::shared_ptr<FailedEvent> failed_;  // of a stream
+};
+
+struct Call {
+  Engine& engine;
+  const ChatModel& model;
+  const ApiOptions& options;
+  const Request& http;
+};
+
+std::optional<ApiError> read_request(const Call& call, bool for_generation,
+                                     ResponsesRequest& request, ChatRequest& chat) {
+  Json body;
+  if (auto error = parse_json_body(call.http.body, body)) return error;
+  if (auto error = read_responses_body(body, call.options, request)) return error;
+  if (const auto error =
+          read_chat_request(request.chat.finish(), call.engine, call.model, call.options,
+                            call.http.key_digest, for_generation, chat))
+    return request.chat.in_callers_terms(*error);
+  add_warnings(request.chat, request.warnings, chat.generation.warnings);
+  return std::nullopt;
+}
+
+void respond(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {
+  ResponsesRequest request;
+  ChatRequest chat;
+  if (const auto error = read_request(call, true, request, chat)) return writer->fail(*error);
+  const auto reply = std::make_shared<ChatReply>(call.engine, std::move(chat), "call_");
+  if (const auto error = reply->start()) return writer->fail(*error);
+  writer->on_closed([reply](CloseReason) { reply->cancel(); });
+  ResponsesAnswer(*reply, request, call.http.request_id, writer).run();
+  writer->on_closed(nullptr);
+}
+
+void count_tokens(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {
+  ResponsesRequest request;
+  ChatRequest chat;
+  if (const auto error = read_request(call, false, request, chat)) return writer->fail(*error);
+  Json json = Json::object();
+  json.set("object", "response.input_tokens");
+  json.set("input_tokens", static_cast<int64_t>(chat.prompt_ids.size()));
+  writer->send(json_response(json.dump()));
+}
+
+}  // namespace
+
+void add_responses_routes(Router& router, EngineOf engine, const ApiOptions& options) {
+  const auto model = std::make_shared<ChatModel::Once>();
+  const auto add = [&](const char* path, auto answer) {
+    Route route;
+    route.method = "POST";
+    route.path = path;
+    route.needs_engine = true;
+    route.handler = [engine, model, &options, answer](const Request& http,
+                                                      std::shared_ptr<ResponseWriter> writer) {
+      answer({*engine(), model->of(*engine()), options, http}, writer);
+    };
+    router.add(std::move(route));
+  };
+  add("/v1/responses", respond);
+  add("/v1/responses/input_tokens", count_tokens);
+}
+
+}  // namespace invar::server
