@@ -8,6 +8,7 @@ endif()
 
 invar_layer(server_http DIR src/server/http DEPS invar_base Boost::headers OpenSSL::Crypto)
 invar_layer(server DEPS invar_engine invar_server_http)
+include(cmake/InvarPage.cmake)
 # Strangers send what these files read.
 target_compile_options(invar_server_http PRIVATE -Wconversion -Wsign-conversion)
 target_compile_definitions(invar_server_http PRIVATE BOOST_ASIO_NO_DEPRECATED _GLIBCXX_ASSERTIONS)
