@@ -18,6 +18,7 @@
 #include "server/messages_route.h"
 #include "server/model_routes.h"
 #include "server/responses_route.h"
+#include "server/page_route.h"
 #include "server/token_routes.h"
 #include "signals.h"
 #include "start_report.h"
@@ -86,6 +87,7 @@ int serve(const ServeFlags& flags) {
   server::add_messages_routes(router, engine_of, api);
   server::add_completions_routes(router, engine_of, api);
   server::add_token_routes(router, engine_of, api);
+  server::add_page_routes(router, server::page_assets(), flags.api_prefix);
 
   server::HttpServer::Parts parts;
   parts.router = &router;

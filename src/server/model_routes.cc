@@ -67,7 +67,8 @@ Json meta_json(const ModelDescription& d, int max_sequences) {
   meta.set("eos_ids", std::move(end_ids));
   const SamplingParams& s = d.default_sampling;
   Json sampling = Json::object();
-  sampling.set("temperature", shown(s.temperature));
+  // What a request without one gets (generation_fields.cc).
+  sampling.set("temperature", d.has_default_temperature ? shown(s.temperature) : 1.0);
   sampling.set("top_p", shown(s.top_p));
   sampling.set("top_k", s.top_k);
   sampling.set("min_p", shown(s.min_p));

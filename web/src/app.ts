@@ -200,7 +200,7 @@ export class App {
     const before = [...conversation.messages];
     const reply = emptyReply(conversation.settings.system, fields);
     conversation.messages.push(reply);
-    const running = {reply, progress: {begin: performance.now(), numTokens: 0}, abort: new AbortController()};
+    const running = {reply, progress: {begin: performance.now(), numTokens: 0, numPromptTokens: 0}, abort: new AbortController()};
     this.running.set(conversation.id, running);
     this.keep(conversation);
     this.showAll();
@@ -295,10 +295,10 @@ export class App {
   }
 
   private showContext(): void {
-    const running = this.running.get(this.current.id);
-    const facts = running?.reply.facts;
+    const progress = this.running.get(this.current.id)?.progress;
+    const used = progress?.numPromptTokens ? progress.numPromptTokens + progress.numTokens : undefined;
     const window = this.server.model?.meta?.n_ctx ?? this.server.model?.max_model_len;
-    this.composer.showContext(this.current, facts ? {used: facts.promptTokens + facts.completionTokens} : undefined, window);
+    this.composer.showContext(this.current, used, window);
   }
 
   private welcome(): HTMLElement {

@@ -31,6 +31,7 @@ export interface Progress {
   firstToken?: number;
   lastToken?: number;
   numTokens: number;
+  numPromptTokens: number;
 }
 
 interface Usage {
@@ -112,6 +113,7 @@ export async function streamReply(
 
 function take(chunk: Chunk, reply: Reply, progress: Progress): void {
   const numTokens = chunk.usage?.completion_tokens ?? 0;
+  progress.numPromptTokens = chunk.usage?.prompt_tokens ?? progress.numPromptTokens;
   if (numTokens > progress.numTokens) {
     progress.numTokens = numTokens;
     progress.lastToken = performance.now();

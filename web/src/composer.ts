@@ -62,10 +62,11 @@ export class Composer {
     this.sendButton.title = obstacle;
   }
 
-  showContext(conversation: Conversation, running: {used: number} | undefined, window: number | undefined): void {
+  // `writing`: tokens so far, while a reply is being written.
+  showContext(conversation: Conversation, writing: number | undefined, window: number | undefined): void {
     const last = [...conversation.messages].reverse().find(message => message.role === 'assistant' && message.facts);
     const facts = last?.role === 'assistant' ? last.facts : undefined;
-    const used = running?.used ?? (facts ? facts.promptTokens + facts.completionTokens : 0);
+    const used = writing ?? (facts ? facts.promptTokens + facts.completionTokens : 0);
     byId('context').hidden = window === undefined;
     if (window === undefined) return;
     const part = Math.min(1, used / window);
