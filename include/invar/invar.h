@@ -36,6 +36,9 @@ struct EngineOptions {
   int64_t kv_bytes = 0;         // memory for keys and values; 0: one full context, and no more than
                                 // half of the memory that is free
   int prefill_chunk = 512;      // rows a step spends on prompts; speed only
+  // While replies run, steps take fewer rows of prompts, so that a step takes at most so many times
+  // as long as without (short prompts may pass it for a few steps). 0: no such bound. Speed only.
+  double step_slowdown = 2;
   // Keys and values kept for later prompts that begin alike, as a part of kv_bytes; speed only.
   // -1: whatever running requests leave; 0: none.
   int64_t prefix_cache_bytes = -1;

@@ -99,6 +99,7 @@ class EngineImpl : public Engine {
   BlockPool pool_;
   PrefixCache prefix_cache_;
   Scheduler scheduler_;
+  PromptPace pace_;
   ModelRunner runner_;
   SamplerScratch scratch_;
   std::list<std::unique_ptr<Sequence>> sequences_;  // running and waiting
@@ -126,6 +127,7 @@ EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
                     parts_.prefix_cache_pages < 0 ? parts_.num_pages : parts_.prefix_cache_pages,
                     kPagePositions),
       scheduler_(scheduler_config(parts_), prefix_cache_, parts_.num_pages),
+      pace_(parts_.prefill_chunk, parts_.step_slowdown),
       runner_(*parts_.model, *parts_.backend, *cache_) {
   parts_.description.end_ids = vocabulary_.end_ids;
   thread_ = std::thread([this] { run(); });
@@ -295,7 +297,8 @@ void EngineImpl::count_pages() {
 // One step: plan, forward, sample. False: there is nothing to run.
 bool EngineImpl::step() {
   for (const auto& sequence : sequences_) sequence->paused = sequence->reply->is_behind();
-  const StepPlan plan = scheduler_.next_step();
+  const int num_replies = scheduler_.num_decoding();
+  const StepPlan plan = scheduler_.next_step(pace_.rows(num_replies));
   count_pages();
   if (plan.windows.empty()) {
     runner_.copy_pages(plan);
@@ -310,6 +313,8 @@ bool EngineImpl::step() {
   }
 
   const Tensor logits = runner_.run(plan);
+  pace_.note(num_replies, plan.num_rows - num_replies,
+             std::chrono::duration<double>(Clock::now() - now).count());
   scheduler_.commit(plan);
   ++num_steps_;
 

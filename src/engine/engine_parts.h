@@ -24,6 +24,7 @@ struct EngineParts {
   int num_pages = 0;                                                // at least those of one context
   int max_sequences = 4;
   int prefill_chunk = 512;
+  double step_slowdown = 2;      // see EngineOptions
   int prefix_cache_pages = -1;   // kept after their sequence has gone; -1: all that are free
   int max_waiting = 1024;        // requests that have not ended; more are refused
   ModelDescription description;  // what open() knows; the rest is filled in

@@ -32,6 +32,10 @@ Result<void> check_options(const EngineOptions& options) {
   INVAR_TRY_VOID(check_range("max_sequences", options.max_sequences, 1, 1024));
   INVAR_TRY_VOID(check_range("kv_bytes", options.kv_bytes, 0, int64_t{1} << 50));
   INVAR_TRY_VOID(check_range("prefill_chunk", options.prefill_chunk, 1, 65536));
+  if (!(options.step_slowdown == 0 ||
+        (options.step_slowdown >= 1.1 && options.step_slowdown <= 1000)))
+    return invalid_argument("step_slowdown must be between 1.1 and 1000, or 0 for no bound, got %g",
+                            options.step_slowdown);
   INVAR_TRY_VOID(
       check_range("prefix_cache_bytes", options.prefix_cache_bytes, -1, int64_t{1} << 50));
   INVAR_TRY_VOID(
@@ -186,6 +190,7 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   parts.num_pages = memory->num_pages;
   parts.max_sequences = options.max_sequences;
   parts.prefill_chunk = options.prefill_chunk;
+  parts.step_slowdown = options.step_slowdown;
   if (options.prefix_cache_bytes >= 0)
     parts.prefix_cache_pages =
         static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(options.prefix_cache_bytes) /

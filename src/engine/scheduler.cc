@@ -3,7 +3,7 @@
 // A decode is a sequence with one uncached token, so prefill and decode need no two paths. Decodes
 // take no part of the prompt budget: every running reply gets its row in every step, and a step has
 // at most max_sequences + prefill_chunk rows. That bounds the time between two tokens of a reply
-// however long the prompts beside it are.
+// however long the prompts beside it are; prompt_pace.h lowers it further while replies run.
 //
 // Nothing starves: the oldest sequence that is not paused may take the pages of all others, and the
 // pool holds at least one full sequence.
@@ -64,14 +64,18 @@ void Scheduler::remove(Sequence& sequence) {
   std::erase(waiting_, &sequence);
 }
 
-StepPlan Scheduler::next_step() {
+StepPlan Scheduler::next_step(const PromptRows& rows) {
   StepPlan plan;
-  RowBudget left{config_.prefill_chunk, config_.max_logit_rows};
+  const auto allowed = [&](int64_t n) { return std::clamp<int64_t>(n, 1, config_.prefill_chunk); };
+  RowBudget left{allowed(rows.steady), allowed(rows.burst), config_.max_logit_rows};
   const auto is_full = [&] {
     return plan.windows.size() >= static_cast<size_t>(config_.max_sequences);
   };
   const auto add_window = [&](Sequence& sequence, int64_t num_rows) {
-    if (sequence.num_uncached_tokens() > 1) left.prompt -= num_rows;
+    if (sequence.num_uncached_tokens() > 1) {
+      left.prompt = std::max<int64_t>(0, left.prompt - num_rows);
+      left.burst = std::max<int64_t>(0, left.burst - num_rows);
+    }
     if (sequence.all_logits) left.logits -= num_rows;
     const bool reaches_end = num_rows == sequence.num_uncached_tokens();
     const int64_t num_logit_rows = sequence.all_logits ? num_rows : (reaches_end ? 1 : 0);
@@ -104,7 +108,7 @@ StepPlan Scheduler::next_step() {
   int64_t num_active =
       std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return !s->paused; });
   for (size_t i = 0; !preempted && i < waiting_.size() && !is_full();) {
-    if (num_active >= config_.max_sequences || left.prompt == 0) break;
+    if (num_active >= config_.max_sequences || std::max(left.prompt, left.burst) == 0) break;
     Sequence& sequence = *waiting_[i];
     if (sequence.paused) {
       ++i;
@@ -126,8 +130,11 @@ StepPlan Scheduler::next_step() {
     if (!waits_for_prefix(sequence)) {
       reuse_tail(sequence, plan);
       const int64_t num_rows = rows_wanted(sequence, left);
-      INVAR_CHECK(reserve(sequence, num_rows), "no pages for a sequence that fits");
-      add_window(sequence, num_rows);
+      // What it found in the cache may have brought it past the rows of a burst.
+      if (num_rows > 0) {
+        INVAR_CHECK(reserve(sequence, num_rows), "no pages for a sequence that fits");
+        add_window(sequence, num_rows);
+      }
     }
     ++num_active;
     i = 0;
@@ -145,10 +152,22 @@ void Scheduler::commit(const StepPlan& plan) {
   }
 }
 
-int64_t Scheduler::rows_wanted(const Sequence& sequence, const RowBudget& left) {
+bool Scheduler::is_at_beginning(const Sequence& sequence) const {
+  return sequence.num_cached_tokens - sequence.num_reused_tokens < config_.burst_tokens;
+}
+
+int Scheduler::num_decoding() const {
+  return static_cast<int>(std::count_if(running_.begin(), running_.end(), [](const Sequence* s) {
+    return !s->paused && s->num_uncached_tokens() == 1;
+  }));
+}
+
+int64_t Scheduler::rows_wanted(const Sequence& sequence, const RowBudget& left) const {
   const int64_t uncached = sequence.num_uncached_tokens();
   if (sequence.paused || uncached == 0) return 0;
-  const int64_t rows = uncached == 1 ? 1 : std::min(uncached, left.prompt);
+  const int64_t prompt =
+      is_at_beginning(sequence) ? std::max(left.prompt, left.burst) : left.prompt;
+  const int64_t rows = uncached == 1 ? 1 : std::min(uncached, prompt);
   return sequence.all_logits ? std::min(rows, left.logits) : rows;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/prefix_cache.h"
+#include "engine/prompt_pace.h"
 #include "engine/sequence.h"
 
 namespace invar {
@@ -33,6 +34,7 @@ struct StepPlan {
 struct SchedulerConfig {
   int max_sequences = 4;        // windows in a step
   int64_t prefill_chunk = 512;  // rows a step spends on prompts: bounds the time between two tokens
+  int64_t burst_tokens = 512;   // the first so many computed of a prompt may take the burst's rows
   int64_t max_logit_rows = 512;  // of sequences with all_logits in a step; bounds their memory
 };
 
@@ -46,20 +48,25 @@ class Scheduler {
   void remove(Sequence& sequence);  // ended or cancelled, wherever it is; frees its pages
 
   // Windows of the next step, pages reserved. Without windows (copies are due all the same) nothing
-  // can run until something is added, removed or no longer paused.
-  StepPlan next_step();
+  // can run until something is added, removed or no longer paused. `rows` lowers what the step
+  // spends on prompts (config's prefill_chunk at most, at least 1); speed only.
+  StepPlan next_step(const PromptRows& rows);
+  StepPlan next_step() { return next_step({config_.prefill_chunk, config_.prefill_chunk}); }
   // The step ran: its rows are in the pages, where others may find them.
   void commit(const StepPlan& plan);
 
+  // Sequences that will get their next token in this step, whatever rows of prompts it has.
+  int num_decoding() const;
   int num_running() const { return static_cast<int>(running_.size()); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
 
  private:
   // What a step may still take.
   struct RowBudget {
-    int64_t prompt, logits;
+    int64_t prompt, burst, logits;
   };
-  static int64_t rows_wanted(const Sequence& sequence, const RowBudget& left);
+  int64_t rows_wanted(const Sequence& sequence, const RowBudget& left) const;
+  bool is_at_beginning(const Sequence& sequence) const;
   bool reserve(Sequence& sequence, int64_t num_rows);
   bool fits_beside_running(const Sequence& sequence) const;
   void reuse_full_pages(Sequence& sequence);

@@ -174,6 +174,7 @@ struct FakeOptions {
   int num_pages = 0;  // 0: one context
   int max_sequences = 4;
   int prefill_chunk = 64;
+  double step_slowdown = 0;  // steps of a fake take no time worth measuring
   int max_waiting = 1024;
   std::vector<std::string> pieces = {};
 };
@@ -197,6 +198,7 @@ inline EngineParts fake_parts(const FakeOptions& options,
                         : static_cast<int>((options.context + kPagePositions - 1) / kPagePositions);
   parts.max_sequences = options.max_sequences;
   parts.prefill_chunk = options.prefill_chunk;
+  parts.step_slowdown = options.step_slowdown;
   parts.max_waiting = options.max_waiting;
   return parts;
 }

@@ -25,6 +25,7 @@ struct Simulated {
 struct Trace {
   SchedulerConfig config;
   int num_pages = 0, cache_pages = 0;
+  bool varies_rows = false;  // each step may have other rows of prompts
   std::vector<std::unique_ptr<Simulated>> requests;
 };
 
@@ -32,6 +33,8 @@ Trace random_trace(std::mt19937& rng) {
   Trace trace;
   trace.config.max_sequences = 1 + static_cast<int>(rng() % 5);
   trace.config.prefill_chunk = 1 + static_cast<int64_t>(rng() % 700);
+  trace.config.burst_tokens = static_cast<int64_t>(rng() % 300);
+  trace.varies_rows = rng() % 2 == 0;
   trace.config.max_logit_rows = 1 + static_cast<int64_t>(rng() % 300);
   trace.num_pages = 1 + static_cast<int>(rng() % 8);
   trace.cache_pages = static_cast<int>(rng() % 3) * trace.num_pages / 2;
@@ -109,9 +112,9 @@ void run_plan(const StepPlan& plan, Contents& contents) {
   }
 }
 
-void check_plan(const Trace& trace, const StepPlan& plan) {
+void check_plan(const Trace& trace, const StepPlan& plan, const PromptRows& allowed) {
   std::set<const Sequence*> seen;
-  int64_t prompt_rows = 0, rows = 0, scored_rows = 0;
+  int64_t prompt_rows = 0, later_rows = 0, rows = 0, scored_rows = 0;
   for (const PlannedWindow& w : plan.windows) {
     const Sequence& s = *w.sequence;
     EXPECT_TRUE(seen.insert(&s).second) << "two windows of a sequence";
@@ -121,18 +124,21 @@ void check_plan(const Trace& trace, const StepPlan& plan) {
     EXPECT_LE(w.num_rows, s.num_uncached_tokens());
     EXPECT_LE(w.start + w.num_rows, static_cast<int64_t>(s.holding.pages.size()) * kPagePositions);
     if (s.num_uncached_tokens() > 1) prompt_rows += w.num_rows;
+    const bool at_beginning = w.start - s.num_reused_tokens < trace.config.burst_tokens;
+    if (s.num_uncached_tokens() > 1 && !at_beginning) later_rows += w.num_rows;
     const bool reaches_end = w.num_rows == s.num_uncached_tokens();
     EXPECT_EQ(w.num_logit_rows, s.all_logits ? w.num_rows : reaches_end ? 1 : 0);
     if (s.all_logits) scored_rows += w.num_rows;
     rows += w.num_rows;
   }
-  EXPECT_LE(prompt_rows, trace.config.prefill_chunk);
+  EXPECT_LE(prompt_rows, std::max(allowed.steady, allowed.burst));
+  EXPECT_LE(later_rows, allowed.steady);
   EXPECT_LE(scored_rows, trace.config.max_logit_rows);
   EXPECT_LE(plan.windows.size(), static_cast<size_t>(trace.config.max_sequences));
   EXPECT_EQ(rows, plan.num_rows);
 }
 
-void simulate(Trace& trace) {
+void simulate(Trace& trace, std::mt19937& rng) {
   BlockPool pool(trace.num_pages);
   PrefixCache cache(pool, trace.cache_pages, kPagePositions);
   Scheduler scheduler(trace.config, cache, trace.num_pages);
@@ -160,8 +166,13 @@ void simulate(Trace& trace) {
       if (r.added && !r.ended && !r.sequence.paused && oldest == nullptr) oldest = &r;
     }
     const bool oldest_has_pages = oldest != nullptr && !oldest->sequence.holding.pages.empty();
-    const StepPlan plan = scheduler.next_step();
-    check_plan(trace, plan);
+    const auto some_rows = [&] {
+      return 1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(trace.config.prefill_chunk));
+    };
+    PromptRows allowed{trace.config.prefill_chunk, trace.config.prefill_chunk};
+    if (trace.varies_rows) allowed = {some_rows(), some_rows()};
+    const StepPlan plan = scheduler.next_step(allowed);
+    check_plan(trace, plan, allowed);
     check_pages(trace, pool, cache);
     run_plan(plan, contents);
     if (plan.windows.empty()) {
@@ -197,7 +208,7 @@ TEST(Scheduler, RandomTraces) {
   std::mt19937 rng(2026);
   for (int i = 0; i < 3000; ++i) {
     Trace trace = random_trace(rng);
-    simulate(trace);
+    simulate(trace, rng);
     if (::testing::Test::HasFailure()) FAIL() << "trace " << i;
   }
 }
@@ -208,6 +219,20 @@ std::unique_ptr<Sequence> sequence_of(int64_t arrival, size_t num_tokens) {
   sequence->token_ids.assign(num_tokens, 1);
   sequence->num_prompt_tokens = static_cast<int64_t>(num_tokens);
   return sequence;
+}
+
+TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
+  BlockPool pool(100);
+  PrefixCache cache(pool, 0, kPagePositions);
+  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 512, .burst_tokens = 64}, cache, 100);
+  const auto old = sequence_of(0, 4000), young = sequence_of(1, 100);
+  scheduler.add(*old);
+  for (int i = 0; i < 2; ++i) scheduler.commit(scheduler.next_step({8, 40}));
+  EXPECT_EQ(old->num_cached_tokens, 80);  // its beginning went in bursts
+  scheduler.add(*young);
+  for (int i = 0; i < 3; ++i) scheduler.commit(scheduler.next_step({8, 40}));
+  EXPECT_EQ(old->num_cached_tokens, 80 + 3 * 8);
+  EXPECT_EQ(young->num_cached_tokens, 2 * 32);
 }
 
 TEST(Scheduler, RunningRepliesGetARowInEveryStep) {
