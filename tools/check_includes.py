@@ -22,6 +22,8 @@ ALLOWED = {
     "sampling": ["base"],
     # The public API and what requests need besides it; not the engine's insides.
     "server": ["tokenizer", "sampling", "base"],
+    # A test-only engine (docs/scripted-backend.md).
+    "scripted": ["engine", "models", "tokenizer", "ops", "weights", "backend", "tensor", "base"],
     "engine": ["models", "tokenizer", "constraint", "cache", "sampling", "ops", "weights", "backend", "tensor", "base"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -47,6 +47,11 @@ Result<std::unique_ptr<Backend>> open_backend(const EngineFlags& flags) {
   return make_backend(flags.backend, options);
 }
 
+Result<BackendInfo> backend_info(const EngineFlags& flags) {
+  INVAR_TRY(const std::unique_ptr<Backend> backend, open_backend(flags));
+  return backend->info();
+}
+
 std::vector<int32_t> all_end_ids(const ModelInfo& info, const Tokenizer& tokenizer) {
   std::set<int32_t> ids(info.eos_ids.begin(), info.eos_ids.end());
   ids.insert(tokenizer.end_ids.begin(), tokenizer.end_ids.end());

@@ -20,6 +20,7 @@ struct ModelFiles {
 Result<ModelFiles> open_model_files(const std::string& model);
 
 Result<std::unique_ptr<Backend>> open_backend(const EngineFlags& flags);
+Result<BackendInfo> backend_info(const EngineFlags& flags);
 
 // The config's and the tokenizer's end ids, ascending.
 std::vector<int32_t> all_end_ids(const ModelInfo& info, const Tokenizer& tokenizer);

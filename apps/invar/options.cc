@@ -30,15 +30,18 @@ std::string parse_bias(const std::string& text, std::pair<int32_t, float>& bias)
 
 }  // namespace
 
-void add_model(FlagSet& flags, std::string& model) {
+void add_model(FlagSet& flags, std::string& model, bool optional) {
   flags.argument("MODEL", model,
-                 "A GGUF file, a Hugging Face or MLX folder, or a name that `invar list` shows.");
+                 "A GGUF file, a Hugging Face or MLX folder, or a name that `invar list` shows.",
+                 optional);
 }
 
-void EngineFlags::add_backend(FlagSet& flags) {
+void EngineFlags::add_backend(FlagSet& flags, const std::vector<std::string>& more_backends) {
   flags.group("Where it runs");
-  flags.choice("--backend", {"cpu", "reference"}, backend,
-               "reference is scalar and slow, the yardstick.", "cpu");
+  std::vector<std::string> backends = {"cpu", "reference"};
+  backends.insert(backends.end(), more_backends.begin(), more_backends.end());
+  flags.choice("--backend", backends, backend, "reference is scalar and slow, the yardstick.",
+               "cpu");
   flags.choice("--cpu-isa", {"portable", "avx2", "avxvnni", "avx512", "neon", "i8mm"}, cpu_isa,
                "Same bits on each. Default: the best that this CPU has.");
   flags.choice("--activations", {"8", "12"}, activation_bits,

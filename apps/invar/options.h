@@ -15,7 +15,7 @@
 namespace invar::cli {
 
 // The positional MODEL.
-void add_model(FlagSet& flags, std::string& model);
+void add_model(FlagSet& flags, std::string& model, bool optional = false);
 
 // What commands that open a model share.
 struct EngineFlags {
@@ -30,7 +30,7 @@ struct EngineFlags {
   int64_t kv_bytes = 0;
   std::string chat_template_file;
 
-  void add_backend(FlagSet& flags);
+  void add_backend(FlagSet& flags, const std::vector<std::string>& more_backends = {});
   void add_context(FlagSet& flags);
   void add_chat_template(FlagSet& flags);
   EngineOptions options(const std::string& model_path) const;

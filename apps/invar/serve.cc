@@ -12,6 +12,7 @@
 #include "fatal.h"
 #include "model_files.h"
 #include "models_folder.h"
+#include "scripted.h"
 #include "serve_options.h"
 #include "server/chat_route.h"
 #include "server/completions_route.h"
@@ -49,6 +50,13 @@ void log_request(const server::RequestRecord& record) {
       static_cast<long long>(record.duration.count()));
 }
 
+Result<std::string> model_path(const ServeFlags& flags) {
+  if (flags.engine.backend == kScriptedBackend) return script_path(flags.script, flags.model);
+  if (flags.model.empty())
+    return invalid_argument("MODEL is missing; `invar serve --help` shows how it is used");
+  return resolve_model(flags.model);
+}
+
 int serve(const ServeFlags& flags) {
   // Bodies and replies come and go in sizes that would else raise these thresholds for good and
   // keep freed memory.
@@ -64,18 +72,22 @@ int serve(const ServeFlags& flags) {
   if (!options)
     return fatal(flags.termination_log, options.error().message,
                  options.error().code == ErrorCode::kIo ? kExitAddress : kExitUsage);
-  const Result<std::string> path = resolve_model(flags.model);
+  const bool is_scripted = flags.engine.backend == kScriptedBackend;
+  const Result<std::string> path = model_path(flags);
   if (!path)
-    return fatal(flags.termination_log, path.error().message, exit_code(path.error().code));
-  const Result<std::unique_ptr<Backend>> backend = open_backend(flags.engine);
+    return fatal(flags.termination_log, path.error().message,
+                 path.error().code == ErrorCode::kInvalidArgument ? kExitUsage
+                                                                  : exit_code(path.error().code));
+  const Result<BackendInfo> backend = is_scripted ? scripted_info() : backend_info(flags.engine);
   if (!backend)
     return fatal(flags.termination_log, backend.error().message, exit_code(backend.error().code));
-  const BackendInfo& info = (*backend)->info();
+  const BackendInfo& info = *backend;
 
   // The engine goes after the server, whose handlers use it.
   std::unique_ptr<Engine> engine;
   server::Lifecycle lifecycle;
-  server::ServedModel model(served_names(flags, *path), info.name, info.arithmetic_id, info.isa);
+  server::ServedModel model(served_names(flags, is_scripted ? kScriptedBackend : *path), info.name,
+                            info.arithmetic_id, info.isa);
   server::Router router(flags.api_prefix);
   server::add_probe_routes(router, lifecycle);
   server::add_model_routes(router, model);
@@ -106,7 +118,8 @@ int serve(const ServeFlags& flags) {
     lifecycle.set_loading("reading", total == 0 ? 0 : double(done) / double(total));
   };
   const auto begin = std::chrono::steady_clock::now();
-  Result<std::unique_ptr<Engine>> opened = Engine::open(to_open);
+  Result<std::unique_ptr<Engine>> opened =
+      is_scripted ? open_scripted(*path, to_open) : Engine::open(to_open);
   if (!opened)
     return fatal(flags.termination_log, opened.error().message, exit_code(opened.error().code));
   engine = *std::move(opened);

@@ -1,9 +1,11 @@
 #include "serve_flags.h"
 
+#include "scripted.h"
+
 namespace invar::cli {
 
 void add_serve_flags(FlagSet& flags, ServeFlags& target) {
-  add_model(flags, target.model);
+  add_model(flags, target.model, !scripted_backend_words().empty());
   flags.take_last_and_environment();
   flags.group("Where it listens");
   flags.text("--host", "LIST", target.host,
@@ -52,7 +54,8 @@ void add_serve_flags(FlagSet& flags, ServeFlags& target) {
              "Where the reason of a failed start is written, if it is writable.",
              "/dev/termination-log");
   target.engine.add_chat_template(flags);
-  target.engine.add_backend(flags);
+  target.engine.add_backend(flags, scripted_backend_words());
+  add_script_flag(flags, target.script);
   target.engine.add_context(flags);
   flags.footer(
       "Each flag has a variable: --api-key is INVAR_API_KEY. A flag given twice: the last one "

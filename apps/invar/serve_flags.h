@@ -12,6 +12,7 @@ namespace invar::cli {
 
 struct ServeFlags {
   std::string model;
+  std::string script;  // in place of a model, scripted.h
   std::string alias;
   std::string host = "127.0.0.1";
   std::optional<int64_t> port, listen_fd;

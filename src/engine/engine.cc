@@ -83,6 +83,7 @@ class EngineImpl : public Engine {
   const std::shared_ptr<const TokenTrie>& token_trie() const;
   void count_pages();
   bool step();
+  bool take(Sequence& sequence, std::span<const float> logits, int64_t row);
 
   EngineParts parts_;
   const ModelInfo& model_info_;
@@ -325,13 +326,32 @@ bool EngineImpl::step() {
     INVAR_CHECK(logits.contiguous(), "logits with gaps");
     const std::span<const float> rows(num_logits > 0 ? logits.row(row) : nullptr, num_logits);
     row += window.num_logit_rows;
-    if (!sequence.reply->take(sequence, rows, logits.num_cols, scratch_)) continue;
+    if (!take(sequence, rows, row - 1)) continue;
     num_preemptions_ += sequence.num_preemptions;
     retire(sequence);
     sequence.reply->publish_end();
     std::erase_if(sequences_, [&](const auto& owned) { return owned.get() == &sequence; });
   }
   return true;
+}
+
+// Its logit rows of the step, of which `row` is the last. True: the reply has ended.
+bool EngineImpl::take(Sequence& sequence, std::span<const float> logits, int64_t row) {
+  Reply& reply = *sequence.reply;
+  const int64_t vocab_size = model_info_.vocab_size;
+  if (logits.empty() || sequence.all_logits)
+    return reply.take(sequence, logits, vocab_size, scratch_);
+  RowOutcome outcome = parts_.model->outcome(row);
+  if (outcome.fault) {
+    reply.fail(*std::move(outcome.fault));
+    return true;
+  }
+  if (outcome.is_forced) reply.drop_constraint();
+  bool ended = reply.take(sequence, logits, vocab_size, scratch_);
+  for (int64_t i = 0; i < outcome.further.num_rows && !ended; ++i)
+    ended = reply.take(sequence, {outcome.further.row(i), static_cast<size_t>(vocab_size)},
+                       vocab_size, scratch_);
+  return ended;
 }
 
 EngineGauges EngineImpl::gauges() const {

@@ -20,6 +20,7 @@ Tensor ModelRunner::run(const StepPlan& plan) {
   positions_.clear();
   logit_rows_.clear();
   windows_.clear();
+  sequences_.clear();
   arena_.reset();
   for (const PlannedWindow& planned : plan.windows) {
     const Sequence& sequence = *planned.sequence;
@@ -35,9 +36,11 @@ Tensor ModelRunner::run(const StepPlan& plan) {
         logit_rows_.push_back(static_cast<int32_t>(first_row + i));
     }
     windows_.push_back({first_row, planned.num_rows, planned.start, sequence.holding.pages});
+    sequences_.push_back({sequence.token_ids, sequence.num_prompt_tokens});
   }
   ops::Context ctx{backend_, arena_, cache_};
-  const Tensor logits = model_.forward(ctx, {token_ids_, positions_, windows_, logit_rows_});
+  const Tensor logits =
+      model_.forward(ctx, {token_ids_, positions_, windows_, logit_rows_, sequences_});
   backend_.synchronize();
   INVAR_CHECK(logits.num_rows == static_cast<int64_t>(logit_rows_.size()) &&
                   logits.num_cols == model_.info().vocab_size,

@@ -28,6 +28,7 @@ class ModelRunner {
   Arena arena_;
   std::vector<int32_t> token_ids_, positions_, logit_rows_;
   std::vector<Window> windows_;
+  std::vector<SequenceText> sequences_;
 };
 
 }  // namespace invar

@@ -33,6 +33,9 @@ struct Reply {
   // once its pages are free.
   virtual bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
                     SamplerScratch& scratch) = 0;
+  // The model could not go on: it has ended, publish_end() is due.
+  virtual void fail(Error error) = 0;
+  virtual void drop_constraint() {}
   virtual void publish_end() = 0;
   virtual void stop() = 0;  // cancelled, or the engine ends; publishes
 
@@ -71,6 +74,11 @@ class GeneratedReply : public Reply {
   void note_progress(const Sequence& sequence) override;
   bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
             SamplerScratch& scratch) override;
+  void drop_constraint() override {
+    constraint_.reset();
+    mask_.clear();
+  }
+  void fail(Error error) override { finish(FinishReason::kError, std::move(error)); }
   void publish_end() override { stream_->end(std::move(result_)); }
   void stop() override;
   void finish(FinishReason reason, Error error = {});
@@ -102,6 +110,7 @@ class ScoredReply : public Reply {
   bool is_behind() override { return queue_->is_full(); }
   bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
             SamplerScratch& scratch) override;
+  void fail(Error) override {}  // the reader learns that rows are missing
   void publish_end() override { queue_->end(false); }
   void stop() override { queue_->end(true); }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,15 @@ struct ModelInfo {
   int64_t streamed_bytes_per_token = 0;  // weight bytes that one decode step reads
 };
 
+// What a model may say of a logit row beside its logits.
+struct RowOutcome {
+  // Logits of the tokens behind the one that the row gives, [num_tokens, vocab_size]: several
+  // tokens in one step. Valid as long as the row's.
+  Tensor further;
+  bool is_forced = false;      // said whatever a constraint asks for, now and from now on
+  std::optional<Error> fault;  // ends the row's sequence; those beside it go on
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -37,6 +47,8 @@ class Model {
   // Logits [batch.logit_rows.size(), vocab_size], fp32, valid until the arena is reset. Stores keys
   // and values of every row in the windows' pages.
   virtual Tensor forward(ops::Context& ctx, const Batch& batch) const = 0;
+  // Of the last forward().
+  virtual RowOutcome outcome(int64_t /*logit_row*/) const { return {}; }
 
  protected:
   ModelInfo info_;

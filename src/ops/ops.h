@@ -10,12 +10,21 @@
 
 namespace invar {
 
+// A window's whole sequence, of which the window holds the rows that are new.
+struct SequenceText {
+  std::span<const int32_t> token_ids;  // prompt, then reply
+  int64_t num_prompt_tokens = 0;
+};
+
 // All rows of one step, windows side by side. Spans live as long as the step.
 struct Batch {
   std::span<const int32_t> token_ids;   // [num_rows]
   std::span<const int32_t> positions;   // [num_rows], absolute in the row's sequence
   std::span<const Window> windows;      // cover the rows in order
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  // One a window, from the engine. For models that know what to say from the text and keep nothing
+  // in pages (scripted/); one that computes has all it needs in its rows and pages.
+  std::span<const SequenceText> sequences = {};
 };
 
 namespace ops {
