@@ -51,12 +51,13 @@ std::string Progress::amounts(uint64_t done, uint64_t total) const {
     return human_bytes(done) + (total > 0 ? " of " + human_bytes(total) : "");
   std::string text = std::to_string(done);
   if (total > 0) text += " of " + std::to_string(total);
-  return text + " tokens";
+  return text + (unit_ == Unit::kTokens ? " tokens" : " replies");
 }
 
 std::string Progress::speed(double rate) const {
-  return unit_ == Unit::kBytes ? human_bytes(static_cast<uint64_t>(rate)) + "/s"
-                               : format("%.1f tokens/s", rate);
+  return unit_ == Unit::kBytes
+             ? human_bytes(static_cast<uint64_t>(rate)) + "/s"
+             : format("%.1f %s/s", rate, unit_ == Unit::kTokens ? "tokens" : "replies");
 }
 
 void Progress::draw_bar(uint64_t done, uint64_t total, double seconds) {

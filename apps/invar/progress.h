@@ -11,7 +11,7 @@ namespace invar::cli {
 
 class Progress {
  public:
-  enum class Unit { kBytes, kTokens };
+  enum class Unit { kBytes, kTokens, kReplies };
   // `label` says what is going on: "loading smollm2.gguf".
   Progress(std::string label, Unit unit);
   ~Progress();  // removes the bar
