@@ -19,6 +19,7 @@
 #include "server/messages_route.h"
 #include "server/model_routes.h"
 #include "server/page_route.h"
+#include "server/request_routes.h"
 #include "server/responses_route.h"
 #include "server/token_routes.h"
 #include "signals.h"
@@ -91,8 +92,10 @@ int serve(const ServeFlags& flags) {
   server::Router router(flags.api_prefix);
   server::add_probe_routes(router, lifecycle);
   server::add_model_routes(router, model);
-  const server::ApiOptions api =
-      api_options(flags, model.names(), **keys, options->origin.check_host);
+  server::RequestRegistry requests;
+  server::add_request_routes(router, requests);
+  server::ApiOptions api = api_options(flags, model.names(), **keys, options->origin.check_host);
+  api.requests = &requests;
   const auto engine_of = [&model] { return model.engine(); };
   server::add_chat_routes(router, engine_of, api);
   server::add_responses_routes(router, engine_of, api);

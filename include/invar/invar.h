@@ -176,6 +176,17 @@ struct GenerationResult {
   double queue_ms = 0, prefill_ms = 0, decode_ms = 0;
 };
 
+enum class RequestState { kQueued, kPrefill, kDecode, kPaused, kPreempted, kFinishing };
+
+// Where a request stands: a picture of one moment, taken without waiting for a step.
+struct RequestStatus {
+  RequestState state = RequestState::kQueued;  // kFinishing: ended, its pages are free
+  int64_t num_prompt_tokens = 0, num_cached_tokens = 0, num_prefilled_tokens = 0;
+  int64_t num_completion_tokens = 0;
+  int num_kv_pages = 0, num_preemptions = 0;
+  double queue_ms = 0;  // until it was scheduled first, or until now
+};
+
 class TokenStream {
  public:
   virtual ~TokenStream() = default;  // cancels what still runs
@@ -183,6 +194,9 @@ class TokenStream {
   virtual std::optional<TokenEvent> next() = 0;
   virtual void cancel() = 0;
   virtual const GenerationResult& result() const = 0;
+  virtual RequestStatus status() const = 0;
+  // Returns when the request has ended and its pages are free, whether its events are read or not.
+  virtual void wait_end() const = 0;
 };
 
 // ---- The engine ---------------------------------------------------------------------------------
@@ -238,5 +252,6 @@ class Engine {
 
 const char* version();                                // "0.1.0"
 const char* finish_reason_name(FinishReason reason);  // "stop", "length", ...
+const char* request_state_name(RequestState state);   // "queued", "prefill", ...
 
 }  // namespace invar

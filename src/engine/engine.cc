@@ -157,6 +157,7 @@ Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest&
   sequence->cache_salt = request.cache_salt;
   sequence->use_prefix_cache = request.use_prefix_cache;
   sequence->reply = std::move(reply);
+  sequence->reply->show(*sequence);
   INVAR_TRY_VOID(enqueue(std::move(sequence)));
   return make_token_stream(std::move(stream));
 }
@@ -301,16 +302,17 @@ bool EngineImpl::step() {
   const int num_replies = scheduler_.num_decoding();
   const StepPlan plan = scheduler_.next_step(pace_.rows(num_replies));
   count_pages();
-  if (plan.windows.empty()) {
-    runner_.copy_pages(plan);
-    return false;
-  }
   const Clock::time_point now = Clock::now();
   for (const PlannedWindow& window : plan.windows) {
     Reply& reply = *window.sequence->reply;
-    if (reply.scheduled != Clock::time_point()) continue;
+    if (reply.is_scheduled()) continue;
     reply.scheduled = now;
     reply.note_progress(*window.sequence);
+  }
+  for (const auto& sequence : sequences_) sequence->reply->show(*sequence);
+  if (plan.windows.empty()) {
+    runner_.copy_pages(plan);
+    return false;
   }
 
   const Tensor logits = runner_.run(plan);
@@ -326,7 +328,9 @@ bool EngineImpl::step() {
     INVAR_CHECK(logits.contiguous(), "logits with gaps");
     const std::span<const float> rows(num_logits > 0 ? logits.row(row) : nullptr, num_logits);
     row += window.num_logit_rows;
-    if (!take(sequence, rows, row - 1)) continue;
+    const bool has_ended = take(sequence, rows, row - 1);
+    sequence.reply->show(sequence);
+    if (!has_ended) continue;
     num_preemptions_ += sequence.num_preemptions;
     retire(sequence);
     sequence.reply->publish_end();
@@ -384,6 +388,24 @@ const char* finish_reason_name(FinishReason reason) {
       return "cancelled";
     case FinishReason::kError:
       return "error";
+  }
+  return "unknown";
+}
+
+const char* request_state_name(RequestState state) {
+  switch (state) {
+    case RequestState::kQueued:
+      return "queued";
+    case RequestState::kPrefill:
+      return "prefill";
+    case RequestState::kDecode:
+      return "decode";
+    case RequestState::kPaused:
+      return "paused";
+    case RequestState::kPreempted:
+      return "preempted";
+    case RequestState::kFinishing:
+      return "finishing";
   }
   return "unknown";
 }

@@ -162,6 +162,27 @@ void GeneratedReply::stop() {
   publish_end();
 }
 
+void GeneratedReply::show(const Sequence& sequence) {
+  RequestStatus status;
+  status.num_prompt_tokens = sequence.num_prompt_tokens;
+  status.num_cached_tokens = sequence.num_reused_tokens;
+  status.num_prefilled_tokens = std::min(sequence.num_cached_tokens, sequence.num_prompt_tokens);
+  status.num_completion_tokens = static_cast<int64_t>(result_.token_ids.size());
+  status.num_kv_pages = static_cast<int>(sequence.holding.pages.size());
+  status.num_preemptions = sequence.num_preemptions;
+  RequestState state = RequestState::kDecode;
+  if (sequence.paused)
+    state = RequestState::kPaused;
+  else if (!is_scheduled())
+    state = RequestState::kQueued;
+  else if (status.num_preemptions > 0 && status.num_kv_pages == 0)
+    state = RequestState::kPreempted;
+  else if (status.num_completion_tokens == 0 || sequence.num_uncached_tokens() > 1)
+    state = RequestState::kPrefill;
+  if (is_scheduled()) stream_->set_scheduled(scheduled);
+  stream_->show(state, status);
+}
+
 bool ScoredReply::take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
                        SamplerScratch&) {
   const int64_t num_rows = static_cast<int64_t>(logits.size()) / vocab_size;

@@ -38,6 +38,10 @@ struct Reply {
   virtual void drop_constraint() {}
   virtual void publish_end() = 0;
   virtual void stop() = 0;  // cancelled, or the engine ends; publishes
+  // Tells who asks how far the sequence is.
+  virtual void show(const Sequence&) {}
+
+  bool is_scheduled() const { return scheduled != Clock::time_point(); }
 
   Clock::time_point submitted = Clock::now();
   Clock::time_point scheduled, first_token;  // zero: not yet
@@ -80,6 +84,7 @@ class GeneratedReply : public Reply {
   }
   void fail(Error error) override { finish(FinishReason::kError, std::move(error)); }
   void publish_end() override { stream_->end(std::move(result_)); }
+  void show(const Sequence& sequence) override;
   void stop() override;
   void finish(FinishReason reason, Error error = {});
 

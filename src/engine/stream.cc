@@ -31,9 +31,49 @@ void StreamState::end(GenerationResult result) {
   {
     const std::lock_guard lock(mutex_);
     result_ = std::move(result);
+    num_pages_ = 0;
+    shown_state_ = RequestState::kFinishing;
     ended_ = true;
   }
   changed_.notify_all();
+  end_.notify_all();
+}
+
+void StreamState::show(RequestState state, const RequestStatus& status) {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  shown_state_.store(state, kRelaxed);
+  num_prompt_.store(status.num_prompt_tokens, kRelaxed);
+  num_cached_.store(status.num_cached_tokens, kRelaxed);
+  num_prefilled_.store(status.num_prefilled_tokens, kRelaxed);
+  num_completion_.store(status.num_completion_tokens, kRelaxed);
+  num_pages_.store(status.num_kv_pages, kRelaxed);
+  num_preemptions_.store(status.num_preemptions, kRelaxed);
+}
+
+void StreamState::set_scheduled(std::chrono::steady_clock::time_point at) {
+  queue_ms_ = std::chrono::duration<double, std::milli>(at - created_).count();
+}
+
+RequestStatus StreamState::status() const {
+  RequestStatus status;
+  status.state = shown_state_;
+  status.num_prompt_tokens = num_prompt_;
+  status.num_cached_tokens = num_cached_;
+  status.num_prefilled_tokens = num_prefilled_;
+  status.num_completion_tokens = num_completion_;
+  status.num_kv_pages = num_pages_;
+  status.num_preemptions = num_preemptions_;
+  status.queue_ms = queue_ms_;
+  if (status.queue_ms < 0)
+    status.queue_ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - created_)
+            .count();
+  return status;
+}
+
+void StreamState::wait_end() {
+  std::unique_lock lock(mutex_);
+  end_.wait(lock, [&] { return ended_; });
 }
 
 bool StreamState::is_behind() {
@@ -80,6 +120,8 @@ class SharedTokenStream : public TokenStream {
   std::optional<TokenEvent> next() override { return state_->next(); }
   void cancel() override { state_->cancel(); }
   const GenerationResult& result() const override { return state_->result(); }
+  RequestStatus status() const override { return state_->status(); }
+  void wait_end() const override { state_->wait_end(); }
 
  private:
   std::shared_ptr<StreamState> state_;

@@ -48,6 +48,7 @@ std::optional<ChatReply::Event> ChatReply::next() {
     event.ended = true;
     --num_open_;
     warn_of_calls(event.index);
+    if (ending(event.index) == Ending::kToolCalls) choices_->set_called_tools(event.index);
   } else if (from->token->progress) {
     if (!progress_) prefill_began_ = std::chrono::steady_clock::now();
     event.progress = progress_ = from->token->progress;

@@ -49,7 +49,8 @@ class ChatReply {
   std::optional<ApiError> start();
   // Waits. Nothing more: all choices have ended.
   std::optional<Event> next();
-  void cancel() { choices_->cancel(); }  // from any thread
+  void cancel() { choices_->cancel(); }                                 // from any thread
+  const std::shared_ptr<Choices>& choices() const { return choices_; }  // once started
 
   const ChatRequest& request() const { return chat_; }
   Engine& engine() const { return engine_; }

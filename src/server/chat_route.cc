@@ -10,6 +10,7 @@
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
 #include "server/progress_pace.h"
+#include "server/request_registry.h"
 
 namespace invar::server {
 namespace {
@@ -44,6 +45,8 @@ class ChatAnswer {
         created_(static_cast<int64_t>(std::time(nullptr))),
         fingerprint_(system_fingerprint(engine_.description())),
         token_ids_(static_cast<size_t>(reply.num_choices())) {}
+
+  const std::string& id() const { return id_; }
 
   void run() {
     if (generation_.stream)
@@ -313,9 +316,11 @@ void add_chat_routes(Router& router, EngineOf engine, const ApiOptions& options)
         return writer->fail(*error);
       const auto reply = std::make_shared<ChatReply>(*engine(), std::move(request), "call_");
       if (const auto error = reply->start()) return writer->fail(*error);
-      writer->on_closed([reply](CloseReason) { reply->cancel(); });
-      ChatAnswer(*reply, http.request_id, writer).run();
-      writer->on_closed(nullptr);
+      ChatAnswer answer(*reply, http.request_id, writer);
+      const RequestRegistry::Entry entry(
+          options.requests, request_facts(http, answer.id(), reply->request().generation), writer,
+          reply->choices());
+      answer.run();
     };
     router.add(std::move(route));
   }

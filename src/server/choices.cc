@@ -1,5 +1,7 @@
 #include "server/choices.h"
 
+#include <algorithm>
+
 #include "base/result.h"
 
 namespace invar::server {
@@ -23,6 +25,7 @@ Result<std::unique_ptr<Choices>> Choices::start(Engine& engine,
     INVAR_TRY(std::unique_ptr<TokenStream> stream, engine.submit(request));
     choices->streams_.push_back(std::move(stream));
   }
+  choices->called_tools_.resize(requests.size());
   if (requests.size() > 1)
     for (int i = 0; i < choices->size(); ++i)
       choices->threads_.emplace_back([c = choices.get(), i] { c->pump(i); });
@@ -41,6 +44,33 @@ Choices::~Choices() {
 
 void Choices::cancel() {
   for (const auto& stream : streams_) stream->cancel();
+}
+
+RequestStatus Choices::status() const {
+  // The furthest last; a choice that has ended says nothing while others run.
+  static constexpr RequestState kOrder[] = {RequestState::kFinishing, RequestState::kQueued,
+                                            RequestState::kPreempted, RequestState::kPaused,
+                                            RequestState::kPrefill,   RequestState::kDecode};
+  const auto rank = [](RequestState state) {
+    return std::find(std::begin(kOrder), std::end(kOrder), state) - std::begin(kOrder);
+  };
+  RequestStatus all = streams_[0]->status();
+  for (size_t i = 1; i < streams_.size(); ++i) {
+    const RequestStatus one = streams_[i]->status();
+    if (rank(one.state) > rank(all.state)) all.state = one.state;
+    all.num_completion_tokens += one.num_completion_tokens;
+    all.num_kv_pages += one.num_kv_pages;
+    all.num_preemptions += one.num_preemptions;
+  }
+  return all;
+}
+
+bool Choices::has_ended(int index) const {
+  return streams_[static_cast<size_t>(index)]->status().state == RequestState::kFinishing;
+}
+
+void Choices::wait_end() const {
+  for (const auto& stream : streams_) stream->wait_end();
 }
 
 std::optional<Choices::Event> Choices::next() {

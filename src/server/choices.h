@@ -37,11 +37,22 @@ class Choices {
     return streams_[static_cast<size_t>(index)]->result();
   }
 
+  // From any thread. The prompt's facts are those of the first choice, the rest of all together;
+  // the state is that of the choice that is furthest, as long as one runs.
+  RequestStatus status() const;
+  bool has_ended(int index) const;
+  void wait_end() const;  // of all choices, read or not; their pages are free
+
+  // The choice's reply calls tools, which the engine cannot know. By and for the reader's thread.
+  void set_called_tools(int index) { called_tools_[static_cast<size_t>(index)] = true; }
+  bool called_tools(int index) const { return called_tools_[static_cast<size_t>(index)]; }
+
  private:
   void pump(int index);
   void push(Event event);
 
   std::vector<std::unique_ptr<TokenStream>> streams_;
+  std::vector<bool> called_tools_;
   int num_ended_ = 0;
 
   // With more than one choice, a thread reads each.

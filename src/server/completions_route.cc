@@ -8,6 +8,7 @@
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
 #include "server/logprobs.h"
+#include "server/request_registry.h"
 #include "server/response_format.h"
 
 namespace invar::server {
@@ -119,16 +120,16 @@ std::optional<ApiError> read_completion_request(const Json& body, const Engine& 
 
 class CompletionAnswer {
  public:
-  CompletionAnswer(Engine& engine, CompletionRequest request, std::string request_id,
+  CompletionAnswer(Engine& engine, CompletionRequest request, const Request& http,
                    std::shared_ptr<ResponseWriter> writer)
       : engine_(engine),
         request_(std::move(request)),
-        request_id_(std::move(request_id)),
+        http_(http),
         writer_(std::move(writer)),
         id_(new_id("cmpl-")),
         created_(static_cast<int64_t>(std::time(nullptr))) {}
 
-  void run() {
+  void run(RequestRegistry* registry) {
     std::vector<GenerationRequest> requests;
     std::vector<int32_t> all_ids;
     for (const std::vector<int32_t>& ids : request_.prompts) {
@@ -146,12 +147,12 @@ class CompletionAnswer {
     Result<std::unique_ptr<Choices>> started = Choices::start(engine_, requests);
     if (!started) return writer_->fail(engine_api_error(started.error()));
     const std::shared_ptr<Choices> choices = *std::move(started);
-    writer_->on_closed([choices](CloseReason) { choices->cancel(); });
+    const RequestRegistry::Entry entry(registry, request_facts(http_, id_, request_.generation),
+                                       writer_, choices);
     if (request_.generation.stream)
       stream(*choices);
     else
       answer(*choices);
-    writer_->on_closed(nullptr);
   }
 
  private:
@@ -271,7 +272,7 @@ class CompletionAnswer {
 
   void stream(Choices& choices) {
     const std::chrono::seconds ping(std::max(0, request_.generation.sse_ping_seconds));
-    if (!writer_->start_stream(sse_head(ApiStyle::kOpenAi, request_id_, ping))) return;
+    if (!writer_->start_stream(sse_head(ApiStyle::kOpenAi, http_.request_id, ping))) return;
     for (int i = 0; request_.echo && i < choices.size(); ++i) {
       CompletionLogprobs& logprobs = texts_[static_cast<size_t>(i)].logprobs;
       Json scores = request_.scores_prompts ? logprobs.take() : Json();
@@ -310,7 +311,7 @@ class CompletionAnswer {
 
   Engine& engine_;
   CompletionRequest request_;
-  const std::string request_id_;
+  const Request& http_;
   const std::shared_ptr<ResponseWriter> writer_;
   const std::string id_;
   const int64_t created_;
@@ -334,7 +335,7 @@ void add_completions_routes(Router& router, EngineOf engine, const ApiOptions& o
     if (const auto error =
             read_completion_request(body, *engine(), options, http.key_digest, request))
       return writer->fail(*error);
-    CompletionAnswer(*engine(), std::move(request), http.request_id, std::move(writer)).run();
+    CompletionAnswer(*engine(), std::move(request), http, std::move(writer)).run(options.requests);
   };
   router.add(std::move(route));
   for (const char* path : {"/completion", "/completions"}) router.add_hint(path, "/v1/completions");

@@ -11,6 +11,8 @@
 
 namespace invar::server {
 
+class RequestRegistry;
+
 // What routes know beside the body.
 struct ApiOptions {
   std::vector<std::string> model_names = {};  // the first is primary
@@ -20,6 +22,7 @@ struct ApiOptions {
   bool keep_attribution = false;  // lines that agents put before their system text
   bool salt_per_key = false;      // callers with different keys share no keys and values
   int sse_ping_seconds = 10;
+  RequestRegistry* requests = nullptr;  // where generating requests are entered while they run
 };
 
 // The prompt and max_tokens of `request` are the route's to fill in.

@@ -9,6 +9,7 @@
 #include "server/http/sse.h"
 #include "server/message_content.h"
 #include "server/messages_request.h"
+#include "server/request_registry.h"
 
 namespace invar::server {
 namespace {
@@ -60,6 +61,8 @@ class MessagesAnswer {
         request_id_(std::move(request_id)),
         writer_(std::move(writer)),
         id_(new_id("msg_")) {}
+
+  const std::string& id() const { return id_; }
 
   void run() {
     if (generation_.stream)
@@ -196,9 +199,11 @@ void respond(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {
   if (const auto error = read_request(call, true, request, chat)) return writer->fail(*error);
   const auto reply = std::make_shared<ChatReply>(call.engine, std::move(chat), "toolu_");
   if (const auto error = reply->start()) return writer->fail(*error);
-  writer->on_closed([reply](CloseReason) { reply->cancel(); });
-  MessagesAnswer(*reply, request, call.http.request_id, writer).run();
-  writer->on_closed(nullptr);
+  MessagesAnswer answer(*reply, request, call.http.request_id, writer);
+  const RequestRegistry::Entry entry(
+      call.options.requests, request_facts(call.http, answer.id(), reply->request().generation),
+      writer, reply->choices());
+  answer.run();
 }
 
 void count_tokens(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {

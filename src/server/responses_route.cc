@@ -9,6 +9,7 @@
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
+#include "server/request_registry.h"
 #include "server/response_object.h"
 #include "server/response_output.h"
 #include "server/responses_request.h"
@@ -62,6 +63,8 @@ class ResponsesAnswer {
         writer_(std::move(writer)),
         response_(new_response(request, reply.request(), new_id("resp_"),
                                static_cast<int64_t>(std::time(nullptr)))) {}
+
+  std::string id() const { return response_.find("id")->as_string(); }
 
   void run() {
     if (generation_.stream)
@@ -163,9 +166,11 @@ void respond(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {
   if (const auto error = read_request(call, true, request, chat)) return writer->fail(*error);
   const auto reply = std::make_shared<ChatReply>(call.engine, std::move(chat), "call_");
   if (const auto error = reply->start()) return writer->fail(*error);
-  writer->on_closed([reply](CloseReason) { reply->cancel(); });
-  ResponsesAnswer(*reply, request, call.http.request_id, writer).run();
-  writer->on_closed(nullptr);
+  ResponsesAnswer answer(*reply, request, call.http.request_id, writer);
+  const RequestRegistry::Entry entry(
+      call.options.requests, request_facts(call.http, answer.id(), reply->request().generation),
+      writer, reply->choices());
+  answer.run();
 }
 
 void count_tokens(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {

@@ -1,0 +1,152 @@
+#include "server/request_registry.h"
+
+#include <ctime>
+
+#include "server/http/error_body.h"
+
+namespace invar::server {
+
+RequestFacts request_facts(const Request& http, const std::string& id,
+                           const GenerationFields& generation) {
+  RequestFacts facts;
+  facts.id = id;
+  facts.request_id = http.request_id;
+  facts.endpoint = http.path;
+  facts.model = generation.model;
+  facts.key_digest = http.key_digest;
+  facts.created = static_cast<int64_t>(std::time(nullptr));
+  facts.received = http.received;
+  facts.stream = generation.stream;
+  facts.num_choices = generation.num_choices;
+  facts.max_tokens = generation.request.max_tokens;
+  return facts;
+}
+
+ListedRequest RequestRegistry::Running::listed() const {
+  ListedRequest listed{facts, choices->status()};
+  const RequestState state = listed.status.state;
+  // The engine sees a slow reader only once its own queue is full too.
+  if (writer->paused() && (state == RequestState::kPrefill || state == RequestState::kDecode))
+    listed.status.state = RequestState::kPaused;
+  return listed;
+}
+
+std::vector<ListedRequest> RequestRegistry::list(const std::string& key_digest) const {
+  std::vector<std::shared_ptr<Running>> mine;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::shared_ptr<Running>& request : requests_)
+      if (request->facts.key_digest == key_digest && !request->cancelled) mine.push_back(request);
+  }
+  std::vector<ListedRequest> listed;
+  for (const std::shared_ptr<Running>& request : mine) listed.push_back(request->listed());
+  return listed;
+}
+
+std::shared_ptr<RequestRegistry::Running> RequestRegistry::running(const std::string& key_digest,
+                                                                   const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<Running>& request : requests_) {
+    const RequestFacts& facts = request->facts;
+    if (facts.key_digest == key_digest && (facts.id == id || facts.request_id == id) &&
+        !request->cancelled)
+      return request;
+  }
+  return nullptr;
+}
+
+std::optional<ListedRequest> RequestRegistry::find(const std::string& key_digest,
+                                                   const std::string& id) const {
+  const std::shared_ptr<Running> request = running(key_digest, id);
+  if (request == nullptr) return std::nullopt;
+  return request->listed();
+}
+
+std::optional<ListedRequest> RequestRegistry::cancel(const std::string& key_digest,
+                                                     const std::string& id) {
+  const std::shared_ptr<Running> request = running(key_digest, id);
+  if (request == nullptr || request->writer->closed()) return std::nullopt;
+  if (request->cancelled.exchange(true)) return std::nullopt;
+  ListedRequest listed = request->listed();
+  // Runs the entry's callback, which cancels the choices.
+  request->writer->fail(api_error("request_cancelled", "the request was cancelled"));
+  if (!request->writer->closed()) return std::nullopt;  // its answer was complete already
+  request->choices->cancel();
+  request->choices->wait_end();
+  listed.status.num_completion_tokens = request->choices->status().num_completion_tokens;
+  return listed;
+}
+
+void RequestRegistry::count_close(const Running& request, CloseReason reason) {
+  switch (reason) {
+    case CloseReason::kClientGone:
+      ++counters_.cancelled_by_client;
+      switch (request.choices->status().state) {
+        case RequestState::kQueued:
+          ++counters_.left_queued;
+          break;
+        case RequestState::kPrefill:
+          ++counters_.left_prefill;
+          break;
+        default:
+          ++counters_.left_decode;
+      }
+      break;
+    case CloseReason::kClientTooSlow:
+      ++counters_.cancelled_by_slow_reader;
+      break;
+    case CloseReason::kDraining:
+      ++counters_.cancelled_by_drain;
+      break;
+    case CloseReason::kFailed:  // by its own route when not by cancel()
+      if (request.cancelled) ++counters_.cancelled_by_api;
+      break;
+  }
+}
+
+// ---- An entry
+
+RequestRegistry::Entry::Entry(RequestRegistry* registry, RequestFacts facts,
+                              std::shared_ptr<ResponseWriter> writer,
+                              std::shared_ptr<Choices> choices)
+    : registry_(registry), request_(std::make_shared<Running>()) {
+  request_->facts = std::move(facts);
+  request_->writer = std::move(writer);
+  request_->choices = std::move(choices);
+  if (registry_ != nullptr) {
+    const std::lock_guard lock(registry_->mutex_);
+    place_ = registry_->requests_.insert(registry_->requests_.begin(), request_);
+  }
+  request_->writer->on_closed([this](CloseReason reason) {
+    if (registry_ != nullptr) registry_->count_close(*request_, reason);
+    request_->choices->cancel();
+  });
+}
+
+RequestRegistry::Entry::~Entry() {
+  request_->writer->on_closed(nullptr);
+  if (registry_ == nullptr) return;
+  {
+    const std::lock_guard lock(registry_->mutex_);
+    registry_->requests_.erase(place_);
+  }
+  RequestCounters& counters = registry_->counters_;
+  const Choices& choices = *request_->choices;
+  for (int i = 0; i < choices.size(); ++i) {
+    // The route gave up on a choice that still runs: its answer cannot be delivered.
+    const FinishReason reason =
+        choices.has_ended(i) ? choices.result(i).finish_reason : FinishReason::kCancelled;
+    if (reason == FinishReason::kCancelled)
+      ++counters.ended_abort;
+    else if (reason == FinishReason::kError)
+      ++counters.ended_error;
+    else if (choices.called_tools(i))
+      ++counters.ended_tool_calls;
+    else if (reason == FinishReason::kLength)
+      ++counters.ended_length;
+    else
+      ++counters.ended_stop;
+  }
+}
+
+}  // namespace invar::server
