@@ -44,6 +44,7 @@ struct Runner {
   // Logits of all rows.
   std::vector<float> step(std::span<const int32_t> ids, int start) {
     arena.reset();
+    backend->begin_step();
     std::vector<int32_t> positions, rows;
     for (size_t i = 0; i < ids.size(); ++i) {
       positions.push_back(start + static_cast<int>(i));

@@ -201,7 +201,8 @@ int open_reference(const EvalFlags& flags, const EngineFlags& engine_flags, cons
   if (flags.against.empty() && flags.against_backend.empty()) return kExitOk;
   EngineFlags other = engine_flags;
   if (!flags.against_backend.empty()) other.backend = flags.against_backend;
-  if (other.backend == "reference") other.cpu_isa.clear();
+  if (other.backend != "cpu") other.cpu_isa.clear();
+  if (other.backend != "cuda") other.tuning.clear();
   int code = kExitOk;
   reference.engine =
       open_engine(kCommand, flags.against.empty() ? flags.model : flags.against, other, 1, code);
@@ -341,7 +342,7 @@ std::function<int()> add_eval(FlagSet& flags) {
   flags.group("Compared with (at the same positions)");
   flags.text("--against", "OTHER", options->against,
              "Another model with the same tokens; KL divergence is from OTHER to MODEL.");
-  flags.choice("--against-backend", {"cpu", "reference"}, options->against_backend,
+  flags.choice("--against-backend", backend_names(), options->against_backend,
                "The same model on another backend.");
   flags.text("--against-logits", "FILE", options->against_logits,
              "Logits that --save-logits wrote.");

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <random>
 
 #include "exit_codes.h"
@@ -38,7 +39,7 @@ void add_model(FlagSet& flags, std::string& model, bool optional) {
 
 void EngineFlags::add_backend(FlagSet& flags, const std::vector<std::string>& more_backends) {
   flags.group("Where it runs");
-  std::vector<std::string> backends = {"cpu", "reference"};
+  std::vector<std::string> backends = backend_names();
   backends.insert(backends.end(), more_backends.begin(), more_backends.end());
   flags.choice("--backend", backends, backend, "reference is scalar and slow, the yardstick.",
                "cpu");
@@ -48,6 +49,9 @@ void EngineFlags::add_backend(FlagSet& flags, const std::vector<std::string>& mo
                "Bits of activations that meet quantized weights; 12 is slower and closer.", "8");
   flags.whole("--threads", "N", {1, 1024}, num_threads,
               "Threads, 1 to 1024; changes speed only. Default: the physical cores we may use.");
+  if (std::find(backends.begin(), backends.end(), "cuda") != backends.end())
+    flags.text("--tuning", "WORDS", tuning,
+               "cuda: what to turn off, as no-graph,no-dependent-launch; changes speed only.");
   flags.text("--packed-cache", "DIR", packed_cache,
              "Keeps packed weights for quicker starts; off: nowhere. Default: $INVAR_PACKED_CACHE, "
              "else $XDG_CACHE_HOME/invar/packed, else ~/.cache/invar/packed.");
@@ -75,6 +79,7 @@ EngineOptions EngineFlags::options(const std::string& model_path) const {
   options.backend = backend;
   options.cpu_isa = cpu_isa;
   options.activation_bits = activation_bits == "12" ? 12 : 8;
+  options.tuning = tuning;
   options.num_threads = static_cast<int>(num_threads);
   options.context = context;
   options.kv_bytes = kv_bytes;

@@ -2,6 +2,7 @@
 // command and no model.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>

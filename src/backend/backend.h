@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -126,6 +127,7 @@ struct BackendOptions {
   int num_threads = 0;      // 0: default_num_threads()
   std::string isa;          // cpu: a name of cpu/isa.h, such as "avx2"; "" takes the best there is
   int activation_bits = 8;  // cpu: 8 (head 12), or 12 everywhere
+  std::string tuning;       // cuda: words of cuda/step.cc such as "no-graph"; speed only
 };
 
 struct BackendInfo {
@@ -139,10 +141,22 @@ struct BackendInfo {
   std::string packed_layout;
 };
 
+// Memory that is not the host's.
+struct DeviceRoom {
+  uint64_t free_bytes = 0;  // for weights and pages
+  std::string device;       // "NVIDIA H200"
+};
+
+// A step is begin_step(), then ops, then synchronize(). A device may run nothing before the last of
+// these, so what a span names (ids, positions, windows) stays as it is until then; what belongs to
+// a model (norm weights, biases, frequencies) does not change at all.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
+
+  // Where weights and pages live; nothing: in the host's memory.
+  virtual std::optional<DeviceRoom> device_room() const { return std::nullopt; }
 
   // Repacks matrices for this backend's kernels. Integers and scales of the file stay as they are.
   // Reads each part once, front to back (the loader drops pages behind). Errors: kUnsupported for a
@@ -157,6 +171,9 @@ class Backend {
 
   // Page `to` of every layer becomes what page `from` is.
   virtual void copy_page(KvCache& cache, int from, int to) = 0;
+
+  // Tensors of the step before are not used any more.
+  virtual void begin_step() {}
 
   // y[t] = row ids[t] of table * scale.   y [num_tokens, table.num_cols]
   virtual void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
@@ -192,11 +209,20 @@ class Backend {
   // y[i] = x[rows[i]].
   virtual void gather_rows(Tensor y, Tensor x, std::span<const int32_t> rows) = 0;
 
+  // Where the host will read logits; as a rule the arena.
+  virtual Tensor logits_memory(Arena& arena, int64_t num_rows, int64_t num_cols) {
+    return arena.rows(num_rows, num_cols);
+  }
+
   // logits[t] = w x[t] with w of role kHead; softcap > 0: softcap * tanh(logit / softcap).
   virtual void lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) = 0;
 
-  // Waits for the device; host reads of a tensor come after it. Nothing to do on a CPU.
+  // Ends a step: the host may read its logits now. Without logits a device may still be at work.
+  // Nothing to do on a CPU.
   virtual void synchronize() {}
+
+  // Waits within a step, for whoever times single ops: slow on a GPU.
+  virtual void synchronize_op() {}
 };
 
 using MakeBackend = Result<std::unique_ptr<Backend>> (*)(const BackendOptions&);

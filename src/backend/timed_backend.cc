@@ -67,7 +67,7 @@ void TimedBackend::timed(const OpTime& op, const Call& call) {
   }
   const Clock::time_point begin = Clock::now();
   call();
-  inner_->synchronize();
+  inner_->synchronize_op();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   auto found = std::find_if(step_.ops.begin(), step_.ops.end(), [&](const OpTime& other) {
     return other.kind == op.kind && other.num_rows == op.num_rows && other.num_cols == op.num_cols;

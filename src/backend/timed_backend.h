@@ -57,6 +57,7 @@ class TimedBackend final : public Backend {
   std::vector<StepTime> take_steps();
 
   const BackendInfo& info() const override { return inner_->info(); }
+  std::optional<DeviceRoom> device_room() const override { return inner_->device_room(); }
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
     return inner_->pack(request);
   }
@@ -68,6 +69,7 @@ class TimedBackend final : public Backend {
     return inner_->kv_page_bytes(layers);
   }
   void copy_page(KvCache& cache, int from, int to) override { inner_->copy_page(cache, from, to); }
+  void begin_step() override { inner_->begin_step(); }
   void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
              float scale) override;
   void rms_norm(Tensor y, Tensor x, std::span<const float> weight, float eps,
@@ -81,8 +83,12 @@ class TimedBackend final : public Backend {
   void attention(Tensor y, Tensor q, Tensor k, Tensor v, std::span<const Window> windows,
                  KvCache& cache, const AttentionArgs& args) override;
   void gather_rows(Tensor y, Tensor x, std::span<const int32_t> rows) override;
+  Tensor logits_memory(Arena& arena, int64_t num_rows, int64_t num_cols) override {
+    return inner_->logits_memory(arena, num_rows, num_cols);
+  }
   void lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) override;
   void synchronize() override;  // ends the step
+  void synchronize_op() override { inner_->synchronize_op(); }
 
  private:
   // Runs `call` and adds it to the step under `op`'s kind and shape.

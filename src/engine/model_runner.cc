@@ -22,6 +22,7 @@ Tensor ModelRunner::run(const StepPlan& plan) {
   windows_.clear();
   sequences_.clear();
   arena_.reset();
+  backend_.begin_step();
   for (const PlannedWindow& planned : plan.windows) {
     const Sequence& sequence = *planned.sequence;
     const int64_t first_row = static_cast<int64_t>(token_ids_.size());

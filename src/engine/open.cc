@@ -143,6 +143,7 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   backend_options.num_threads = options.num_threads;
   backend_options.isa = options.cpu_isa;
   backend_options.activation_bits = options.activation_bits;
+  backend_options.tuning = options.tuning;
   INVAR_TRY(parts.backend, make_backend(options.backend, backend_options));
   if (wrap) parts.backend = wrap(std::move(parts.backend));
 
@@ -154,7 +155,8 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   question.kv_bytes = options.kv_bytes;
   question.page_bytes = parts.backend->kv_page_bytes(info.kv_layers);
   question.weight_bytes = info.packed_bytes;
-  question.free_bytes = free_memory().bytes;
+  const std::optional<DeviceRoom> device = parts.backend->device_room();
+  question.free_bytes = device ? device->free_bytes : free_memory().bytes;
   question.max_sequences = options.max_sequences;
   const Result<MemoryPlan> memory = plan_memory(question);
   if (!memory) return with_context(options.model, memory.error());

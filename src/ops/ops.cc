@@ -113,7 +113,7 @@ Tensor gather_rows(Context& ctx, Tensor x, std::span<const int32_t> rows) {
 
 Tensor lm_head(Context& ctx, Tensor x, const PackedWeight& w, float softcap) {
   check_cols("lm_head", x, w.num_cols);
-  Tensor logits = ctx.arena.rows(x.num_rows, w.num_rows);
+  Tensor logits = ctx.backend.logits_memory(ctx.arena, x.num_rows, w.num_rows);
   if (logits.num_rows > 0) ctx.backend.lm_head(logits, x, w, softcap);
   return logits;
 }

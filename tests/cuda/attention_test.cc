@@ -377,5 +377,86 @@ TEST(CudaAttention, TokenKernelKeepsBits) {
   }
 }
 
+// The kernel for long contexts: several sequences of different lengths, more groups reserved than
+// there are, rotation, windows, softcap; pages too.
+TEST(CudaAttention, StreamKernelKeepsBits) {
+  Random random(75);
+  struct StreamCase {
+    AttentionShape shape;
+    int num_freqs;
+    std::vector<int> starts;
+  };
+  const StreamCase cases[] = {{{28, 4, 128, 0.09f, 0, 0}, 64, {3000}},
+                              {{28, 4, 128, 0.09f, 0, 0}, 64, {256, 5000, 17, 255, 2047}},
+                              {{28, 4, 128, 0.09f, 700, 0}, 64, {1500, 12000, 300}},
+                              {{9, 3, 64, 0.125f, 0, 0}, 32, {511, 4000, 0, 900}},
+                              {{16, 2, 256, 0.06f, 0, 30}, 128, {2600, 700}},
+                              {{4, 1, 256, 0.06f, 512, 0}, 64, {3000, 100, 5000}},
+                              {{16, 1, 64, 0.125f, 0, 0}, 0, std::vector<int>(70, 300)}};
+  for (const StreamCase& c : cases) {
+    const AttentionShape& s = c.shape;
+    const int q_width = s.num_heads * s.head_dim, kv_width = s.num_kv_heads * s.head_dim;
+    const int stride = q_width + 2 * kv_width, rows = static_cast<int>(c.starts.size());
+    std::vector<DeviceWindow> window_list;
+    std::vector<int32_t> row_list, position_list;
+    int num_pages = 0, groups = 0;
+    for (int i = 0; i < rows; ++i) {
+      const int start = c.starts[static_cast<size_t>(i)];
+      window_list.push_back({i, 1, start, num_pages});
+      row_list.push_back(i);
+      position_list.push_back(start);
+      num_pages += start / kGroupKeys + 1;
+      groups = std::max(groups, start / kGroupKeys + 1);
+    }
+    std::vector<int32_t> page_list(static_cast<size_t>(num_pages));
+    for (int i = 0; i < num_pages; ++i) page_list[static_cast<size_t>(i)] = i;
+    std::shuffle(page_list.begin(), page_list.end(), random.engine);
+    const std::vector<Bf16> old =
+        random_rows(random, page_elements(s.num_kv_heads, s.head_dim) * num_pages);
+    const DeviceBuffer<float> qkv(random_floats(random, int64_t{rows} * stride));
+    DeviceBuffer<float2> table(static_cast<size_t>(std::max(c.num_freqs, 1)) * rows);
+    const DeviceBuffer<double> df(std::vector<double>(static_cast<size_t>(c.num_freqs), 0.01));
+    const DeviceBuffer<int32_t> positions(position_list), pages(page_list), row_window(row_list);
+    const DeviceBuffer<DeviceWindow> windows(window_list);
+    if (c.num_freqs > 0)
+      rope_table(nullptr, positions.data(), df.data(), c.num_freqs, 1.f, rows, table.data());
+    DeviceBuffer<Bf16> want_cache(old), got_cache(old);
+    DeviceBuffer<Bf16> want(static_cast<size_t>(rows) * q_width),
+        got(static_cast<size_t>(rows) * q_width);
+    AttentionCall call;
+    call.shape = s;
+    call.input_type = OutputType::kF32;
+    call.rotation = c.num_freqs > 0 ? table.data() : nullptr;
+    call.num_freqs = c.num_freqs;
+    call.q = qkv.data();
+    call.k = qkv.data() + q_width;
+    call.v = qkv.data() + q_width + kv_width;
+    call.q_stride = call.k_stride = call.v_stride = stride;
+    call.y_stride = q_width;
+    call.windows = windows.data();
+    call.num_windows = call.num_rows = rows;
+    call.max_window_rows = 1;
+    call.pages = pages.data();
+    call.row_window = row_window.data();
+    for (const int more : {0, 5}) {
+      call.max_groups = groups + more;
+      call.workspace_bytes = attention_workspace_bytes(s, rows, call.max_groups);
+      DeviceBuffer<uint8_t> workspace(call.workspace_bytes);
+      call.workspace = reinterpret_cast<float*>(workspace.data());
+      call.cache = want_cache.data();
+      call.y = want.data();
+      attention(nullptr, call, {.row_tiles = 1, .token = 1, .stream = 1});
+      call.cache = got_cache.data();
+      call.y = got.data();
+      attention(nullptr, call, {.stream = 2});
+      CUDA_CHECK(cudaDeviceSynchronize());
+      const std::string what = std::to_string(s.num_heads) + " heads of " +
+                               std::to_string(s.head_dim) + ", " + std::to_string(rows) + " rows";
+      expect_same(want, got, what);
+      expect_same(want_cache, got_cache, what + ", pages");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace invar::cuda

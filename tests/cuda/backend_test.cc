@@ -1,6 +1,7 @@
 // The CUDA backend behind backend.h: a small dense decoder against the reference backend, and the
 // same decoder token by token, in chunks and beside other sequences: logits bit for bit.
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/row_ops.h"
 #include "cuda/cuda_test_util.h"
 
 namespace invar {
@@ -78,6 +79,10 @@ class Decoder {
 
   std::vector<float> step(const std::vector<int32_t>& ids, const std::vector<Window>& windows) {
     arena_.reset();
+    backend_.begin_step();
+    const auto pause = [&] {
+      if (op_by_op) backend_.synchronize_op();
+    };
     const auto rows = static_cast<int64_t>(ids.size());
     std::vector<int32_t> positions, all;
     for (const Window& window : windows)
@@ -86,17 +91,24 @@ class Decoder {
     for (int64_t i = 0; i < rows; ++i) all.push_back(static_cast<int32_t>(i));
     Tensor x = arena_.rows(rows, d_.hidden);
     backend_.embed(x, ids, *table_, 1.5f);
+    pause();
     for (int i = 0; i < d_.layers; ++i) {
       const Weights::Layer& l = w_.layers[static_cast<size_t>(i)];
       const Packed& p = packed_[static_cast<size_t>(i)];
       Tensor h = arena_.rows(rows, d_.hidden), qkv = arena_.rows(rows, d_.qkv());
       backend_.rms_norm(h, x, l.norm1, 1e-6f, {});
+      pause();
       backend_.linear(qkv, h, *p.qkv, l.bias, {});
+      pause();
       const Tensor q = qkv.cols(0, d_.q()), k = qkv.cols(d_.q(), d_.kv());
       backend_.head_rms_norm(q, d_.head_dim, l.head_norm, 1e-6f);
+      pause();
       backend_.head_rms_norm(k, d_.head_dim, l.head_norm, 1e-6f);
+      pause();
       backend_.rope(q, d_.head_dim, positions, rope_);
+      pause();
       backend_.rope(k, d_.head_dim, positions, rope_);
+      pause();
       Tensor a = arena_.rows(rows, d_.q());
       AttentionArgs args = {.layer = i,
                             .num_heads = d_.heads,
@@ -105,27 +117,38 @@ class Decoder {
                             .scale = 0.125f};
       args.sliding_window = i == 1 ? 100 : 0;
       backend_.attention(a, q, k, qkv.cols(d_.q() + d_.kv(), d_.kv()), windows, *cache_, args);
+      pause();
       if (i == 0) {
         backend_.linear(x, a, *p.o, {}, x);
+        pause();
       } else {  // as gemma: a norm of the output
         Tensor o = arena_.rows(rows, d_.hidden), y = arena_.rows(rows, d_.hidden);
         backend_.linear(o, a, *p.o, {}, {});
+        pause();
         backend_.rms_norm(y, o, l.norm2, 1e-6f, x);
+        pause();
         x = y;
       }
       Tensor h2 = arena_.rows(rows, d_.hidden), g = arena_.rows(rows, d_.mlp);
       backend_.rms_norm(h2, x, l.norm2, 1e-6f, {});
+      pause();
       backend_.gated_linear(g, h2, *p.gate_up, i == 0 ? Activation::kSilu : Activation::kGeluTanh);
+      pause();
       backend_.linear(x, g, *p.down, {}, x);
+      pause();
     }
     Tensor picked = arena_.rows(rows, d_.hidden), h = arena_.rows(rows, d_.hidden),
-           logits = arena_.rows(rows, d_.vocab);
+           logits = backend_.logits_memory(arena_, rows, d_.vocab);
     backend_.gather_rows(picked, x, all);
+    pause();
     backend_.rms_norm(h, picked, w_.norm, 1e-6f, {});
+    pause();
     backend_.lm_head(logits, h, *table_, 20);
     backend_.synchronize();
     return {logits.row(0), logits.row(0) + rows * d_.vocab};
   }
+
+  bool op_by_op = false;
 
  private:
   struct Packed {
@@ -218,6 +241,115 @@ TEST(CudaBackend, LogitsDoNotDependOnChunksOrNeighbours) {
     EXPECT_EQ(count_different(got.data(), want.data(), static_cast<int64_t>(got.size())), 0)
         << "trial " << trial;
   }
+}
+
+// Three sequences that come and go: logits of every step, by sequence.
+std::vector<float> run_streams(Backend& backend, const Dims& d, const Weights& weights,
+                               int num_sequences, bool op_by_op) {
+  constexpr int kLength = 40;
+  Decoder decoder(backend, d, weights, num_sequences);
+  decoder.op_by_op = op_by_op;
+  std::vector<std::vector<int32_t>> ids, pages;
+  std::vector<std::vector<float>> logits(static_cast<size_t>(num_sequences));
+  for (int i = 0; i < num_sequences; ++i) {
+    ids.push_back(random_ids(100 + static_cast<uint64_t>(i), kLength, d.vocab));
+    pages.push_back({num_sequences - 1 - i});
+  }
+  std::vector<int> at(static_cast<size_t>(num_sequences), 0);
+  for (bool more = true; more;) {
+    more = false;
+    std::vector<int32_t> step_ids;
+    std::vector<Window> windows;
+    std::vector<int> who;
+    for (int i = 0; i < num_sequences; ++i) {
+      const auto s = static_cast<size_t>(i);
+      if (at[s] == kLength) continue;
+      more = true;
+      const int count = at[s] == 0 ? 5 + i : 1;  // a prompt, then token by token
+      windows.push_back({static_cast<int64_t>(step_ids.size()), count, at[s], pages[s]});
+      step_ids.insert(step_ids.end(), ids[s].begin() + at[s], ids[s].begin() + at[s] + count);
+      at[s] += count;
+      who.push_back(i);
+    }
+    if (!more) break;
+    const std::vector<float> got = decoder.step(step_ids, windows);
+    for (size_t w = 0; w < windows.size(); ++w) {
+      const auto first = got.begin() + windows[w].first_row * d.vocab;
+      auto& mine = logits[static_cast<size_t>(who[w])];
+      mine.insert(mine.end(), first, first + windows[w].num_rows * d.vocab);
+    }
+  }
+  std::vector<float> all;
+  for (const auto& mine : logits) all.insert(all.end(), mine.begin(), mine.end());
+  return all;
+}
+
+TEST(CudaBackend, TuningKeepsBits) {
+  const Dims d;
+  const Weights weights = make_weights(d);
+  for (const int num_sequences : {1, 8}) {
+    std::vector<float> want;
+    for (const char* tuning :
+         {"", "no-graph", "no-graph,no-dependent-launch", "no-norm-inside", "no-rope-inside",
+          "no-buffer-reuse", "no-late-trigger", "no-stream-attention", "no-token-attention",
+          "no-norm-inside,no-rope-inside,no-token-attention,no-stream-attention,no-graph"}) {
+      BackendOptions options;
+      options.tuning = tuning;
+      auto backend = make_cuda_backend(options);
+      ASSERT_TRUE(backend.ok());
+      const std::vector<float> got = run_streams(**backend, d, weights, num_sequences, false);
+      const CudaStepCounts counts = cuda_step_counts(**backend);
+      const bool graph = std::string(tuning).find("no-graph") == std::string::npos;
+      EXPECT_EQ(counts.graph_steps > 25, graph) << tuning << ": " << counts.graph_steps;
+      EXPECT_LE(counts.captures, 8) << tuning;
+      if (want.empty()) want = got;
+      ASSERT_EQ(got.size(), want.size());
+      EXPECT_EQ(count_different(got.data(), want.data(), static_cast<int64_t>(got.size())), 0)
+          << num_sequences << " sequences, tuning '" << tuning << "'";
+    }
+    auto backend = make_cuda_backend({});
+    const std::vector<float> got = run_streams(**backend, d, weights, num_sequences, true);
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_EQ(count_different(got.data(), want.data(), static_cast<int64_t>(got.size())), 0)
+        << num_sequences << " sequences, op by op";
+  }
+}
+
+TEST(CudaBackend, StreamsEqualSolo) {
+  const Dims d;
+  const Weights weights = make_weights(d);
+  auto backend = make_cuda_backend({});
+  ASSERT_TRUE(backend.ok());
+  const std::vector<float> solo = run_streams(**backend, d, weights, 1, false);
+  for (const int num_sequences : {2, 8}) {
+    const std::vector<float> all = run_streams(**backend, d, weights, num_sequences, false);
+    ASSERT_EQ(all.size(), solo.size() * static_cast<size_t>(num_sequences));
+    EXPECT_EQ(count_different(all.data(), solo.data(), static_cast<int64_t>(solo.size())), 0)
+        << num_sequences;
+  }
+}
+
+TEST(CudaBackend, NamesUnknownTuning) {
+  BackendOptions options;
+  options.tuning = "no-graph,no-grph";
+  const auto backend = make_cuda_backend(options);
+  ASSERT_FALSE(backend.ok());
+  EXPECT_NE(backend.error().message.find("'no-grph'"), std::string::npos);
+  EXPECT_NE(backend.error().message.find("graph, dependent-launch"), std::string::npos);
+}
+
+TEST(CudaBackendDeathTest, FaultEndsWithItsCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        cudaStream_t stream;
+        CUDA_CHECK(cudaStreamCreate(&stream));
+        note_cuda_work("rms_norm", 3, 7);
+        rms_norm(stream, reinterpret_cast<const float*>(uintptr_t{4096}), 64, nullptr, 1e-6f, 3, 64,
+                 nullptr, 64);
+        CUDA_CHECK(cudaStreamSynchronize(stream));
+      },
+      ::testing::ExitedWithCode(72), "cuda_fault error=cudaErrorIllegalAddress.*work=.rms_norm.");
 }
 
 TEST(CudaBackend, SaysWhatItCannotDo) {

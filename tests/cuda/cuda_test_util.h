@@ -166,9 +166,11 @@ struct DeviceMatrix {
   DeviceBuffer<uint8_t> bytes;
   PackedMatrix matrix;
   explicit DeviceMatrix(HostPacked packed)
-      : host(std::move(packed)), bytes(host.bytes), matrix(host.matrix) {
+      : host(std::move(packed)),
+        bytes(std::vector<uint8_t>(host.bytes.get(), host.bytes.get() + host.num_bytes)),
+        matrix(host.matrix) {
     matrix.data = bytes.data();
-    host.matrix.data = host.bytes.data();
+    host.matrix.data = host.bytes.get();
   }
 };
 

@@ -24,7 +24,7 @@ TEST(CudaPack, KeepsEveryWeight) {
     const TestMatrix m = random_matrix(format, 37, 512, 1);
     const HostPacked packed = packed_or_die({m.view});
     EXPECT_EQ(packed.matrix.num_strips, 3);
-    EXPECT_EQ(packed.bytes.size(), packed.matrix.num_bytes());
+    EXPECT_EQ(packed.num_bytes, packed.matrix.num_bytes());
     const std::vector<Bf16> want = weights_of(m.view);
     int64_t different = 0;
     for (int64_t r = 0; r < 37; ++r)
@@ -44,7 +44,7 @@ TEST(CudaPack, NativeKindsUseTheirOwnCodes) {
                                                              {WeightFormat::kQ6_K, 6.75}};
   for (const auto& [format, bits] : bits_per_weight) {
     const HostPacked packed = packed_or_die({random_matrix(format, 16, 256, 2).view});
-    EXPECT_EQ(packed.bytes.size() * 8.0 / (16 * 256), bits) << format_name(format);
+    EXPECT_EQ(static_cast<double>(packed.num_bytes) * 8 / (16 * 256), bits) << format_name(format);
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/attention_parts.cuh"
+#include "backend/cuda/attention_stream.h"
 #include "backend/cuda/attention_token.h"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/epilogue.cuh"
@@ -341,8 +342,11 @@ __global__ void __launch_bounds__(kCombineThreads)
       [](__nv_bfloat16* at, float v) { *at = __float2bfloat16_rn(v); });
 }
 
+// Kernels for one new token a sequence.
+enum class OneToken : uint8_t { kNone, kFewGroups, kManyGroups };
+
 template <int kHeadDim>
-void run(cudaStream_t stream, const AttentionParams& p, int tiles, bool token, bool dependent) {
+void run(cudaStream_t stream, const AttentionParams& p, int tiles, OneToken one, bool dependent) {
   const AttentionShape& s = p.c.shape;
   const int packed = p.c.max_window_rows * p.heads_per_kv, rows = tiles * 16;
   const dim3 grid((packed + rows - 1) / rows, s.num_kv_heads,
@@ -352,8 +356,10 @@ void run(cudaStream_t stream, const AttentionParams& p, int tiles, bool token, b
   const auto kernel = tiles == 1      ? attention_kernel<kHeadDim, 1, true>
                       : s.softcap > 0 ? attention_kernel<kHeadDim, 2, true>
                                       : attention_kernel<kHeadDim, 2, false>;
-  if (token)
+  if (one == OneToken::kFewGroups)
     attention_token(stream, p, dependent);
+  else if (one == OneToken::kManyGroups)
+    attention_stream(stream, p, dependent);
   else
     launch(kernel, grid, dim3(kThreads), shared_bytes(tiles, kHeadDim), stream, dependent, p);
   if (p.split)
@@ -407,9 +413,14 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
   const bool can_token = call.max_window_rows == 1 && p.heads_per_kv <= 16 &&
                          (p.split || call.max_groups == 1) && s.head_dim % 64 == 0;
   const bool token =
-      can_token &&
+      can_token && schedule.stream != 2 &&
       (schedule.token == 2 || (schedule.token == 0 && schedule.row_tiles == 0 &&
                                s.num_kv_heads * call.num_windows * call.max_groups <= kTokenCtas));
+  const bool many = can_token && p.split && schedule.token != 2 &&
+                    (schedule.stream == 2 || (schedule.stream == 0 && schedule.row_tiles == 0));
+  const OneToken one = token  ? OneToken::kFewGroups
+                       : many ? OneToken::kManyGroups
+                              : OneToken::kNone;
   if (!p.store_inside) {
     const int64_t chunks = int64_t{call.num_rows} * s.num_kv_heads * s.head_dim / 8;
     launch(store_kv_kernel, dim3(static_cast<unsigned>((chunks + 255) / 256)), dim3(256), 0, stream,
@@ -417,11 +428,11 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
   }
   switch (s.head_dim) {
     case 64:
-      return run<64>(stream, p, tiles, token, schedule.dependent);
+      return run<64>(stream, p, tiles, one, schedule.dependent);
     case 128:
-      return run<128>(stream, p, tiles, token, schedule.dependent);
+      return run<128>(stream, p, tiles, one, schedule.dependent);
     case 256:
-      return run<256>(stream, p, tiles, token, schedule.dependent);
+      return run<256>(stream, p, tiles, one, schedule.dependent);
     default:
       INVAR_CHECK(false, "head_dim %d", s.head_dim);
   }

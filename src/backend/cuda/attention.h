@@ -44,6 +44,7 @@ struct AttentionShape {
   float scale = 0;
   int sliding_window = 0;
   float softcap = 0;
+  bool operator==(const AttentionShape&) const = default;
 };
 
 struct AttentionCall {
@@ -93,6 +94,7 @@ struct AttentionSchedule {  // time only
   int row_tiles = 0;  // 16-row tiles of a CTA: 1 or 2
   int prefetch = 0;   // of a page into L2 by the split kernel: K and V at once (1), V after K (2)
   int token = 0;      // attention_token.cu for one new row a sequence: no (1), wherever it can (2)
+  int stream = 0;     // attention_stream.cu, likewise
   bool dependent = false;
 };
 

@@ -1,3 +1,6 @@
+// Records the ops of a step (step.h) and hands it to StepRunner when the host wants to see
+// something: in synchronize(), or op by op for whoever times single ops. Until then nothing runs,
+// so a model's hundreds of calls become one graph launch.
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
@@ -6,54 +9,28 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/cuda_check.h"
-#include "backend/cuda/device_mirror.h"
+#include "backend/cuda/device_memory.h"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/pack.h"
 #include "backend/cuda/row_ops.h"
+#include "backend/cuda/step.h"
+#include "backend/cuda/step_runner.h"
 #include "base/check.h"
+#include "base/threads.h"
 
 namespace invar {
 namespace cuda {
 namespace {
 
-// Memory that lives long: weights, pages. Nothing if there is none left.
-class DeviceMemory {
- public:
-  DeviceMemory() = default;
-  ~DeviceMemory() { cudaFree(data_); }
-  DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  static Result<DeviceMemory> make(size_t num_bytes) {
-    DeviceMemory memory;
-    const cudaError_t error = cudaMalloc(&memory.data_, std::max<size_t>(num_bytes, 1));
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // not sticky: clear it
-      size_t free = 0, total = 0;
-      CUDA_CHECK(cudaMemGetInfo(&free, &total));
-      return resource_exhausted("no device memory for %zu bytes; %zu of %zu are free", num_bytes,
-                                free, total);
-    }
-    CUDA_CHECK(error);
-    return memory;
-  }
-  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
-
- private:
-  void* data_ = nullptr;
-};
+// Set aside for the buffers of a step, its graphs and the driver.
+constexpr uint64_t kReservedBytes = uint64_t{1} << 30;
 
 // Parts of different kinds stand in segments of their own, each a matrix for the kernels.
 class CudaWeight : public PackedWeight {
  public:
-  struct Segment {
-    PackedMatrix matrix;
-    int64_t first_row = 0;
-    DeviceMemory memory;
-  };
-  std::vector<Segment> segments;
+  uint64_t id = 0;
+  std::vector<MatrixSegment> segments;
+  std::vector<DeviceMemory> memory;
 };
 
 class CudaKvCache : public KvCache {
@@ -62,8 +39,9 @@ class CudaKvCache : public KvCache {
   std::vector<DeviceMemory> pages;  // of each layer
 };
 
-// Small arrays of the host that do not change (norm weights, biases, frequencies), kept on the
-// device by address. The contents are compared on every use: an address may come to hold another.
+// Small arrays of the host that belong to a model (norm weights, biases, frequencies), kept on the
+// device by address. An address may come to hold another array once a model has gone; the next one
+// begins with pack(), after which contents are compared in full. Else their ends are.
 class ConstantCache {
  public:
   template <typename T>
@@ -71,47 +49,75 @@ class ConstantCache {
     if (values.empty()) return nullptr;
     Entry& entry = entries_[values.data()];
     const size_t size = values.size_bytes();
-    if (entry.host.size() != size || std::memcmp(entry.host.data(), values.data(), size) != 0) {
-      auto memory = DeviceMemory::make(size);
-      INVAR_CHECK(memory.ok(), "no device memory for %zu bytes", size);
-      entry.device = *std::move(memory);  // the old copy is freed when the device is done with it
-      const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
-      entry.host.assign(bytes, bytes + size);
-      CUDA_CHECK(cudaMemcpy(entry.device.data(), bytes, size, cudaMemcpyHostToDevice));
+    const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+    if (entry.host.size() == size) {
+      const bool whole = entry.checked != generation_;
+      const size_t end = whole ? size : std::min<size_t>(size, 64);
+      if (std::memcmp(entry.host.data(), bytes, end) == 0 &&
+          std::memcmp(entry.host.data() + size - end, bytes + size - end, end) == 0) {
+        entry.checked = generation_;
+        return reinterpret_cast<const T*>(entry.device.data());
+      }
     }
+    entry.device = DeviceMemory::make_or_end(size);  // the old copy is freed when nothing runs
+    entry.host.assign(bytes, bytes + size);
+    entry.checked = generation_;
+    CUDA_CHECK(cudaMemcpy(entry.device.data(), bytes, size, cudaMemcpyHostToDevice));
     return reinterpret_cast<const T*>(entry.device.data());
   }
+  void check_all_again() { ++generation_; }
 
  private:
   struct Entry {
     std::vector<uint8_t> host;
     DeviceMemory device;
+    uint64_t checked = 0;
   };
   std::unordered_map<const void*, Entry> entries_;
+  uint64_t generation_ = 1;
 };
+
+// Counts that grow from step to step are rounded up, so that a graph serves many steps: 1, 2, 3, 4,
+// 6, 8, 12, 16, ...
+int round_up_count(int n) {
+  int power = 1;
+  while (power < n) power *= 2;
+  return power >= 4 && n <= power / 4 * 3 ? power / 4 * 3 : power;
+}
 
 class CudaBackend : public Backend {
  public:
-  explicit CudaBackend(const char* device_name) {
+  CudaBackend(const char* device_name, const StepTuning& tuning, int num_threads)
+      : pool_(num_threads > 0 ? num_threads : default_num_threads()) {
     info_.name = "cuda";
     info_.arithmetic_id = "cuda-sm90-1";
     info_.isa = "sm_90a";
     info_.why = device_name;
+    info_.num_threads = pool_.num_threads();
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    mirror_ = std::make_unique<DeviceMirror>(stream_);
+    runner_ = std::make_unique<StepRunner>(stream_, tuning);
   }
   ~CudaBackend() override {
-    mirror_.reset();
-    cudaStreamSynchronize(stream_);
+    runner_.reset();
     cudaStreamDestroy(stream_);
   }
 
   const BackendInfo& info() const override { return info_; }
+  const CudaStepCounts& counts() const { return runner_->counts(); }
+
+  std::optional<DeviceRoom> device_room() const override {
+    size_t free = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return DeviceRoom{free > kReservedBytes ? free - kReservedBytes : 0, info_.why};
+  }
 
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
+    constants_.check_all_again();
     auto weight = std::make_unique<CudaWeight>();
+    weight->id = ++num_weights_;
     const bool gated = request.order == PartOrder::kGateAndUp;
-    const PackOptions options = {.gated = gated, .head = request.role == MatrixRole::kHead};
+    const PackOptions options = {
+        .gated = gated, .head = request.role == MatrixRole::kHead, .pool = &pool_};
     weight->num_cols = request.parts[0].num_cols;
     std::span<const MatrixView> left = request.parts;
     while (!left.empty()) {
@@ -119,13 +125,14 @@ class CudaBackend : public Backend {
       while (count < left.size() && (gated || native_kind(left[count]) == native_kind(left[0])))
         ++count;
       INVAR_TRY(HostPacked packed, pack_matrix(left.first(count), options));
-      INVAR_TRY(DeviceMemory memory, DeviceMemory::make(packed.bytes.size()));
-      CUDA_CHECK(cudaMemcpy(memory.data(), packed.bytes.data(), packed.bytes.size(),
-                            cudaMemcpyHostToDevice));
+      INVAR_TRY(DeviceMemory memory, DeviceMemory::make(packed.num_bytes));
+      CUDA_CHECK(
+          cudaMemcpy(memory.data(), packed.bytes.get(), packed.num_bytes, cudaMemcpyHostToDevice));
       packed.matrix.data = memory.data();
-      weight->segments.push_back({packed.matrix, weight->num_rows, std::move(memory)});
+      weight->segments.push_back({packed.matrix, weight->num_rows});
+      weight->memory.push_back(std::move(memory));
       weight->num_rows += packed.matrix.num_rows;
-      weight->num_bytes += packed.bytes.size();
+      weight->num_bytes += packed.num_bytes;
       left = left.subspan(count);
     }
     return std::unique_ptr<PackedWeight>(std::move(weight));
@@ -155,213 +162,344 @@ class CudaBackend : public Backend {
   }
 
   void copy_page(KvCache& cache, int from, int to) override {
+    INVAR_CHECK(num_run_ == record_.ops.size(), "a page is copied within a step");
     auto& kv = static_cast<CudaKvCache&>(cache);
     for (size_t i = 0; i < kv.layers.size(); ++i) {
       const size_t size = page_bytes(kv.layers[i]);
-      auto* base = kv.pages[i].data();
-      CUDA_CHECK(cudaMemcpyAsync(base + static_cast<size_t>(to) * size,
-                                 base + static_cast<size_t>(from) * size, size,
+      CUDA_CHECK(cudaMemcpyAsync(kv.pages[i].data() + static_cast<size_t>(to) * size,
+                                 kv.pages[i].data() + static_cast<size_t>(from) * size, size,
                                  cudaMemcpyDeviceToDevice, stream_));
     }
   }
 
+  Tensor logits_memory(Arena&, int64_t num_rows, int64_t num_cols) override {
+    const size_t bytes = static_cast<size_t>(num_rows * num_cols) * 4;
+    if (bytes > logits_bytes_) {
+      CUDA_CHECK(cudaStreamSynchronize(stream_));
+      logits_ = PinnedMemory();
+      logits_ = PinnedMemory(bytes);
+      logits_bytes_ = bytes;
+    }
+    return {logits_.data(), DType::kF32, num_rows, num_cols, num_cols};
+  }
+
+  // ---- A step
+
+  void begin_step() override {
+    INVAR_CHECK(num_run_ == record_.ops.size(), "the step before was not synchronized");
+    record_.clear();
+    ranges_.clear();
+    contents_.clear();
+    host_copies_.clear();
+    num_run_ = 0;
+    op_by_op_ = false;
+    array_memory_ = nullptr;
+    array_bytes_ = 0;
+    windows_of_step_ = {};
+  }
+
   void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
              float scale) override {
-    const auto& weight = static_cast<const CudaWeight&>(table);
-    INVAR_CHECK(weight.segments.size() == 1, "an embedding of %zu parts", weight.segments.size());
-    const Upload<int32_t> device_ids(*this, ids);
-    cuda::embed(stream_, weight.segments[0].matrix, device_ids.data(), static_cast<int>(ids.size()),
-                scale, static_cast<float*>(mirror_->output(y)), y.row_stride);
+    StepOp op;
+    op.kind = StepOpKind::kEmbed;
+    set_matrix(op, table);
+    INVAR_CHECK(op.matrix->size() == 1, "an embedding of %zu parts", op.matrix->size());
+    op.array = array(ids);
+    op.value = scale;
+    op.y = output(y, OutputType::kF32);
+    record_.ops.push_back(op);
   }
 
   void rms_norm(Tensor y, Tensor x, std::span<const float> weight, float eps,
                 Tensor residual) override {
-    void* out = mirror_->output(y);
-    const auto* in = static_cast<const float*>(mirror_->input(x));
-    const float* w = constants_.get(weight);
-    const int rows = static_cast<int>(x.num_rows), cols = static_cast<int>(x.num_cols);
-    if (residual.data == nullptr) {
-      cuda::rms_norm(stream_, in, x.row_stride, w, eps, rows, cols, out, 2 * y.row_stride);
-      return;
-    }
-    const auto* add = static_cast<const float*>(mirror_->input(residual));
-    cuda::rms_norm_add(stream_, in, x.row_stride, w, eps, rows, cols, add, residual.row_stride,
-                       static_cast<float*>(out), y.row_stride);
+    StepOp op;
+    op.kind = StepOpKind::kRmsNorm;
+    op.x = input(x);
+    op.vector = constants_.get(weight);
+    op.value = eps;
+    const bool adds = residual.data != nullptr;
+    if (adds) op.residual = input(residual);
+    op.y = output(y, adds ? OutputType::kF32 : OutputType::kBF16);
+    record_.ops.push_back(op);
   }
 
   void head_rms_norm(Tensor x, int head_dim, std::span<const float> weight, float eps) override {
-    cuda::head_rms_norm(stream_, OutputType::kF32, mirror_->input(x), x.row_stride,
-                        constants_.get(weight), eps, static_cast<int>(x.num_rows),
-                        static_cast<int>(x.num_cols) / head_dim, head_dim);
+    StepOp op;
+    op.kind = StepOpKind::kHeadRmsNorm;
+    op.x = op.y = input(x);
+    op.vector = constants_.get(weight);
+    op.value = eps;
+    op.head_dim = head_dim;
+    record_.ops.push_back(op);
   }
 
   void linear(Tensor y, Tensor x, const PackedWeight& w, std::span<const float> bias,
               Tensor residual) override {
-    Epilogue epilogue;
-    mirror_->output(y);
-    if (residual.data != nullptr) {
-      epilogue.residual = static_cast<const float*>(mirror_->input(residual));
-      epilogue.residual_stride = residual.row_stride;
-    }
-    epilogue.bias = constants_.get(bias);
-    run_linear(y, x, w, epilogue);
+    StepOp op;
+    op.kind = StepOpKind::kLinear;
+    set_matrix(op, w);
+    op.x = input(x);
+    op.vector = constants_.get(bias);
+    if (residual.data != nullptr) op.residual = input(residual);
+    op.y = output(y, OutputType::kF32);
+    record_.ops.push_back(op);
   }
 
   void gated_linear(Tensor y, Tensor x, const PackedWeight& w, Activation activation) override {
-    Epilogue epilogue;
-    epilogue.activation =
+    StepOp op;
+    op.kind = StepOpKind::kGatedLinear;
+    set_matrix(op, w);
+    op.x = input(x);
+    op.activation =
         activation == Activation::kSilu ? GateActivation::kSilu : GateActivation::kGeluTanh;
-    epilogue.y_type = OutputType::kBF16;
-    run_linear(y, x, w, epilogue);
+    op.y = output(y, OutputType::kBF16);
+    record_.ops.push_back(op);
   }
 
   void rope(Tensor x, int head_dim, std::span<const int32_t> positions,
             const RopeSpec& spec) override {
-    const Upload<int32_t> device_positions(*this, positions);
-    cuda::rope(stream_, OutputType::kF32, mirror_->input(x), x.row_stride, device_positions.data(),
-               constants_.get(std::span<const double>(spec.inv_freq)),
-               static_cast<int>(spec.inv_freq.size()), static_cast<float>(spec.magnitude),
-               static_cast<int>(x.num_rows), static_cast<int>(x.num_cols) / head_dim, head_dim);
+    StepOp op;
+    op.kind = StepOpKind::kRope;
+    op.x = op.y = input(x);
+    op.head_dim = head_dim;
+    op.array = array(positions);
+    op.inv_freq = constants_.get(std::span<const double>(spec.inv_freq));
+    op.num_freqs = static_cast<int>(spec.inv_freq.size());
+    op.value = static_cast<float>(spec.magnitude);
+    record_.ops.push_back(op);
   }
 
   void attention(Tensor y, Tensor q, Tensor k, Tensor v, std::span<const Window> windows,
                  KvCache& cache, const AttentionArgs& args) override {
-    std::vector<DeviceWindow> device_windows;
-    std::vector<int32_t> pages, row_window;
-    AttentionCall call;
-    for (const Window& window : windows) {
-      device_windows.push_back(
-          {static_cast<int32_t>(window.first_row), static_cast<int32_t>(window.num_rows),
-           static_cast<int32_t>(window.start), static_cast<int32_t>(pages.size())});
-      pages.insert(pages.end(), window.pages.begin(), window.pages.end());
-      row_window.insert(row_window.end(), static_cast<size_t>(window.num_rows),
-                        static_cast<int32_t>(device_windows.size()) - 1);
-      call.max_window_rows = std::max(call.max_window_rows, static_cast<int>(window.num_rows));
-      call.max_groups =
-          std::max(call.max_groups,
-                   static_cast<int>((window.start + window.num_rows - 1) / kPagePositions + 1));
-    }
-    const Upload<DeviceWindow> upload_windows(*this, device_windows);
-    const Upload<int32_t> upload_pages(*this, pages), upload_rows(*this, row_window);
-    call.shape = {args.num_heads,
-                  args.num_kv_heads,
-                  args.head_dim,
-                  args.scale,
-                  static_cast<int>(args.sliding_window),
-                  args.softcap};
-    call.input_type = OutputType::kF32;
-    call.y = mirror_->output(y);
-    call.q = mirror_->input(q);
-    call.k = mirror_->input(k);
-    call.v = mirror_->input(v);
-    call.q_stride = q.row_stride;
-    call.k_stride = k.row_stride;
-    call.v_stride = v.row_stride;
-    call.y_stride = 2 * y.row_stride;
-    call.windows = upload_windows.data();
-    call.num_windows = static_cast<int>(device_windows.size());
-    call.pages = upload_pages.data();
-    call.row_window = upload_rows.data();
-    call.num_rows = static_cast<int>(q.num_rows);
-    call.cache = static_cast<CudaKvCache&>(cache).pages[static_cast<size_t>(args.layer)].data();
-    // Splitting over groups is for few rows; the loop path needs no workspace.
-    if (call.max_window_rows <= 16)
-      call.workspace_bytes = attention_workspace_bytes(call.shape, call.num_rows, call.max_groups);
-    const Scratch workspace(*this, call.workspace_bytes);
-    call.workspace = static_cast<float*>(workspace.data());
-    cuda::attention(stream_, call);
+    StepOp op;
+    op.kind = StepOpKind::kAttention;
+    op.x = input(q);
+    op.k = input(k);
+    op.v = input(v);
+    op.shape = {args.num_heads,
+                args.num_kv_heads,
+                args.head_dim,
+                args.scale,
+                static_cast<int>(args.sliding_window),
+                args.softcap};
+    op.pages = static_cast<CudaKvCache&>(cache).pages[static_cast<size_t>(args.layer)].data();
+    set_windows(op, windows);
+    op.y = output(y, OutputType::kBF16);
+    record_.ops.push_back(op);
   }
 
   void gather_rows(Tensor y, Tensor x, std::span<const int32_t> rows) override {
-    const Upload<int32_t> device_rows(*this, rows);
-    void* out = mirror_->output(y);
-    cuda::gather_rows(stream_, mirror_->input(x), 4 * x.row_stride, device_rows.data(),
-                      static_cast<int>(rows.size()), 4 * x.num_cols, out, 4 * y.row_stride);
+    StepOp op;
+    op.kind = StepOpKind::kGatherRows;
+    op.x = input(x);
+    op.array = array(rows);
+    op.all_rows = static_cast<int64_t>(rows.size()) == x.num_rows;
+    for (size_t i = 0; i < rows.size(); ++i) op.all_rows &= rows[i] == static_cast<int32_t>(i);
+    op.y = output(y, record_.buffers[static_cast<size_t>(op.x.buffer)].type);
+    record_.ops.push_back(op);
   }
 
   void lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) override {
-    Epilogue epilogue;
-    epilogue.softcap = softcap;
-    run_linear(logits, x, w, epilogue);
-    CUDA_CHECK(cudaMemcpy2DAsync(
-        logits.data, static_cast<size_t>(logits.row_stride) * 4, mirror_->input(logits),
-        static_cast<size_t>(logits.row_stride) * 4, static_cast<size_t>(logits.num_cols) * 4,
-        static_cast<size_t>(logits.num_rows), cudaMemcpyDeviceToHost, stream_));
+    StepOp op;
+    op.kind = StepOpKind::kLmHead;
+    set_matrix(op, w);
+    op.x = input(x);
+    op.value = softcap;
+    op.y = output(logits, OutputType::kF32);
+    record_.ops.push_back(op);
+    host_copies_.push_back({op.y.buffer, logits});
   }
 
-  void synchronize() override { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  void synchronize() override {
+    if (op_by_op_) return synchronize_op();
+    const bool has_logits = !host_copies_.empty();
+    if (num_run_ < record_.ops.size()) runner_->run(record_);
+    num_run_ = record_.ops.size();
+    copy_to_host();
+    // Nobody can look at anything else, so a prompt's chunks follow each other without a gap.
+    if (has_logits) CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+
+  void synchronize_op() override {
+    op_by_op_ = true;
+    if (num_run_ < record_.ops.size()) runner_->run_from(record_, num_run_);
+    num_run_ = record_.ops.size();
+    copy_to_host();
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
 
  private:
-  // Stream-ordered memory for one call.
-  class Scratch {
-   public:
-    Scratch(CudaBackend& backend, size_t num_bytes) : backend_(backend) {
-      if (num_bytes > 0) CUDA_CHECK(cudaMallocAsync(&data_, num_bytes, backend.stream_));
-    }
-    ~Scratch() {
-      if (data_ != nullptr) CUDA_CHECK(cudaFreeAsync(data_, backend_.stream_));
-    }
-    Scratch(const Scratch&) = delete;
-    Scratch& operator=(const Scratch&) = delete;
-    void* data() const { return data_; }
-
-   private:
-    CudaBackend& backend_;
-    void* data_ = nullptr;
+  struct HostRange {
+    uintptr_t begin = 0, end = 0;
   };
-  template <typename T>
-  class Upload {
-   public:
-    Upload(CudaBackend& backend, std::span<const T> values)
-        : scratch_(backend, values.size_bytes()) {
-      // From pageable memory the call returns once the values are staged.
-      if (!values.empty())
-        CUDA_CHECK(cudaMemcpyAsync(scratch_.data(), values.data(), values.size_bytes(),
-                                   cudaMemcpyHostToDevice, backend.stream_));
-    }
-    const T* data() const { return static_cast<const T*>(scratch_.data()); }
-
-   private:
-    Scratch scratch_;
+  struct HostCopy {
+    int buffer = -1;
+    Tensor to;
+  };
+  // Of an array that was recorded: several ops name the same one.
+  struct Content {
+    const void* data = nullptr;
+    size_t num_bytes = 0;
   };
 
   static size_t page_bytes(const KvLayerShape& layer) {
     return static_cast<size_t>(page_elements(layer.num_kv_heads, layer.head_dim)) * 2;
   }
 
-  void run_linear(Tensor y, Tensor x, const PackedWeight& w, const Epilogue& epilogue) {
-    void* out = mirror_->output(y);
-    for (const CudaWeight::Segment& segment : static_cast<const CudaWeight&>(w).segments) {
-      LinearArgs args;
-      args.w = segment.matrix;
-      args.x = mirror_->input(x);
-      args.x_stride = 2 * x.row_stride;
-      args.num_tokens = static_cast<int>(x.num_rows);
-      args.epilogue = epilogue;
-      const int64_t at = segment.first_row;
-      if (epilogue.y_type == OutputType::kBF16) {
-        args.epilogue.y = static_cast<uint16_t*>(out) + at;
-        args.epilogue.y_stride = 2 * y.row_stride;
-      } else {
-        args.epilogue.y = static_cast<float*>(out) + at;
-        args.epilogue.y_stride = y.row_stride;
-      }
-      if (epilogue.bias != nullptr) args.epilogue.bias += at;
-      if (epilogue.residual != nullptr) args.epilogue.residual += at;
-      cuda::linear(stream_, args);
-    }
+  static void set_matrix(StepOp& op, const PackedWeight& w) {
+    const auto& weight = static_cast<const CudaWeight&>(w);
+    op.matrix = &weight.segments;
+    op.matrix_id = weight.id;
   }
 
+  // Which buffer a host address names. The residual stream is the first one; else the last ones
+  // are asked for.
+  int find(Tensor t) const {
+    const auto at = reinterpret_cast<uintptr_t>(t.data);
+    const auto holds = [&](const HostRange& range) { return at >= range.begin && at < range.end; };
+    if (!ranges_.empty() && holds(ranges_.front())) return 0;
+    for (size_t i = ranges_.size(); i-- > 0;)
+      if (holds(ranges_[i])) return static_cast<int>(i);
+    return -1;
+  }
+
+  StepTensor view(int buffer, Tensor t) const {
+    const StepBuffer& b = record_.buffers[static_cast<size_t>(buffer)];
+    const auto offset = static_cast<int64_t>(
+        (reinterpret_cast<uintptr_t>(t.data) - ranges_[static_cast<size_t>(buffer)].begin) / 4);
+    INVAR_CHECK(t.dtype == DType::kF32 && t.num_rows == b.num_rows &&
+                    (t.row_stride == b.num_cols || t.num_rows == 1) &&
+                    offset + t.num_cols <= b.num_cols,
+                "[%ld, %ld] from column %ld of [%d, %d]", long{t.num_rows}, long{t.num_cols},
+                long{offset}, b.num_rows, b.num_cols);
+    return {buffer, static_cast<int>(offset), static_cast<int>(t.num_cols)};
+  }
+
+  StepTensor input(Tensor t) const {
+    const int buffer = find(t);
+    INVAR_CHECK(buffer >= 0, "a tensor [%ld, %ld] that no op of this step has written",
+                long{t.num_rows}, long{t.num_cols});
+    return view(buffer, t);
+  }
+
+  // In place, or a new buffer.
+  StepTensor output(Tensor t, OutputType type) {
+    if (const int buffer = find(t); buffer >= 0) {
+      INVAR_CHECK(record_.buffers[static_cast<size_t>(buffer)].type == type,
+                  "a tensor changes its type in place");
+      return view(buffer, t);
+    }
+    INVAR_CHECK(t.contiguous(), "a result with gaps");
+    const auto begin = reinterpret_cast<uintptr_t>(t.data);
+    record_.buffers.push_back({static_cast<int>(t.num_rows), static_cast<int>(t.num_cols), type});
+    ranges_.push_back({begin, begin + static_cast<size_t>(t.num_rows * t.num_cols) * 4});
+    return view(static_cast<int>(ranges_.size()) - 1, t);
+  }
+
+  template <typename T>
+  int array(std::span<const T> values, size_t reserve = 0) {
+    const size_t bytes = values.size_bytes();
+    for (size_t i = 0; i < contents_.size(); ++i)
+      if (contents_[i].data == values.data() && contents_[i].num_bytes == bytes &&
+          (bytes == 0 ||
+           std::memcmp(array_memory_ + record_.arrays[i].offset, values.data(), bytes) == 0))
+        return static_cast<int>(i);
+    if (array_memory_ == nullptr) array_memory_ = runner_->next_arrays();
+    const size_t reserved = (std::max(bytes, reserve) + 15) / 16 * 16;
+    INVAR_CHECK(array_bytes_ + reserved <= StepRunner::kArrayBytes, "%zu bytes of arrays",
+                array_bytes_ + reserved);
+    std::memcpy(array_memory_ + array_bytes_, values.data(), bytes);
+    record_.arrays.push_back({array_bytes_, reserved});
+    contents_.push_back({values.data(), bytes});
+    array_bytes_ += reserved;
+    return static_cast<int>(contents_.size()) - 1;
+  }
+
+  // The windows are the same for every layer of a step.
+  void set_windows(StepOp& op, std::span<const Window> windows) {
+    if (windows_of_step_.data != windows.data() || windows_of_step_.num != windows.size()) {
+      WindowsOfStep& w = windows_of_step_;
+      w = {windows.data(), windows.size()};
+      device_windows_.clear();
+      pages_.clear();
+      row_window_.clear();
+      int64_t max_rows = 0, max_groups = 0;
+      for (const Window& window : windows) {
+        const int64_t groups = (window.start + window.num_rows - 1) / kPagePositions + 1;
+        device_windows_.push_back(
+            {static_cast<int32_t>(window.first_row), static_cast<int32_t>(window.num_rows),
+             static_cast<int32_t>(window.start), static_cast<int32_t>(pages_.size())});
+        pages_.insert(pages_.end(), window.pages.begin(), window.pages.begin() + groups);
+        row_window_.insert(row_window_.end(), static_cast<size_t>(window.num_rows),
+                           static_cast<int32_t>(device_windows_.size()) - 1);
+        max_rows = std::max(max_rows, window.num_rows);
+        max_groups = std::max(max_groups, groups);
+      }
+      const auto num_pages = static_cast<int>(pages_.size());
+      w.windows_array = array(std::span<const DeviceWindow>(device_windows_));
+      w.pages_array = array(std::span<const int32_t>(pages_),
+                            sizeof(int32_t) * static_cast<size_t>(round_up_count(num_pages)));
+      w.row_window_array = array(std::span<const int32_t>(row_window_));
+      w.max_rows = static_cast<int>(max_rows);
+      w.max_groups = round_up_count(static_cast<int>(max_groups));
+    }
+    op.windows_array = windows_of_step_.windows_array;
+    op.pages_array = windows_of_step_.pages_array;
+    op.row_window_array = windows_of_step_.row_window_array;
+    op.num_windows = static_cast<int>(windows_of_step_.num);
+    op.max_window_rows = windows_of_step_.max_rows;
+    op.max_groups = windows_of_step_.max_groups;
+  }
+
+  void copy_to_host() {
+    for (const HostCopy& copy : host_copies_) {
+      const Tensor& to = copy.to;
+      const size_t row_bytes = static_cast<size_t>(to.num_cols) * 4;
+      CUDA_CHECK(cudaMemcpy2DAsync(
+          to.data, static_cast<size_t>(to.row_stride) * 4, runner_->buffer(copy.buffer), row_bytes,
+          row_bytes, static_cast<size_t>(to.num_rows), cudaMemcpyDeviceToHost, stream_));
+    }
+    host_copies_.clear();
+  }
+
+  ThreadPool pool_;  // packs
   BackendInfo info_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<DeviceMirror> mirror_;
+  std::unique_ptr<StepRunner> runner_;
   ConstantCache constants_;
+  uint64_t num_weights_ = 0;
+  PinnedMemory logits_;
+  size_t logits_bytes_ = 0;
+
+  // The step being recorded.
+  StepRecord record_;
+  std::vector<HostRange> ranges_;  // of record_.buffers: the host addresses that name them
+  std::vector<Content> contents_;  // of record_.arrays
+  uint8_t* array_memory_ = nullptr;
+  size_t array_bytes_ = 0;
+  std::vector<HostCopy> host_copies_;
+  size_t num_run_ = 0;  // ops that ran already
+  bool op_by_op_ = false;
+  struct WindowsOfStep {
+    const Window* data = nullptr;
+    size_t num = 0;
+    int windows_array = -1, pages_array = -1, row_window_array = -1;
+    int max_rows = 0, max_groups = 0;
+  };
+  WindowsOfStep windows_of_step_;
+  std::vector<DeviceWindow> device_windows_;
+  std::vector<int32_t> pages_, row_window_;
 };
 
 }  // namespace
 }  // namespace cuda
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions&) {
+CudaStepCounts cuda_step_counts(const Backend& backend) {
+  return static_cast<const cuda::CudaBackend&>(backend).counts();
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options) {
+  INVAR_TRY(const cuda::StepTuning tuning, cuda::parse_tuning(options.tuning));
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
     cudaGetLastError();
@@ -373,7 +511,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions&) {
     return unsupported("%s has compute capability %d.%d; the cuda backend is built for 9.0",
                        properties.name, properties.major, properties.minor);
   CUDA_CHECK(cudaSetDevice(0));
-  return std::unique_ptr<Backend>(std::make_unique<cuda::CudaBackend>(properties.name));
+  return std::unique_ptr<Backend>(
+      std::make_unique<cuda::CudaBackend>(properties.name, tuning, options.num_threads));
 }
 
 }  // namespace invar

@@ -5,10 +5,23 @@
 #include "base/log.h"
 
 namespace invar::cuda {
+namespace {
+
+struct Work {
+  const char* what = "none";
+  int rows = 0, ops = 0;
+};
+thread_local Work work;
+
+}  // namespace
+
+void note_cuda_work(const char* what, int rows, int ops) { work = {what, rows, ops}; }
 
 void cuda_failed(const char* file, int line, const char* call, cudaError_t error) {
-  log(LogLevel::kError, "cuda_fault error=%s text=\"%s\" at=%s:%d call=\"%s\"",
-      cudaGetErrorName(error), cudaGetErrorString(error), file, line, call);
+  log(LogLevel::kError,
+      "cuda_fault error=%s text=\"%s\" work=\"%s\" rows=%d ops=%d at=%s:%d call=\"%s\"",
+      cudaGetErrorName(error), cudaGetErrorString(error), work.what, work.rows, work.ops, file,
+      line, call);
   std::_Exit(kCudaFaultExitCode);
 }
 

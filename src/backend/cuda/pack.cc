@@ -1,6 +1,7 @@
 #include "backend/cuda/pack.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -246,31 +247,49 @@ SourceRow source_row(std::span<const MatrixView> parts, bool gated, int64_t inde
   return {};
 }
 
-// False: a scale is too large for this kind.
-bool pack_as(PackedKind kind, std::span<const MatrixView> parts, bool gated, HostPacked* out) {
-  PackedMatrix& m = out->matrix;
-  m.kind = kind;
-  out->bytes.assign(m.num_bytes(), 0);
-  std::vector<uint16_t> weights(static_cast<size_t>(m.num_cols));
-  const size_t strip_bytes = static_cast<size_t>(m.num_blocks) * block_bytes(kind);
-  for (int64_t index = 0; index < int64_t{m.num_strips} * kStripRows; ++index) {
-    const SourceRow source = source_row(parts, gated, index);
+// A strip: 16 packed rows. False: a scale is too large for this kind.
+bool pack_strip(const PackedMatrix& m, std::span<const MatrixView> parts, int64_t strip,
+                std::vector<uint16_t>& weights, uint8_t* to) {
+  const size_t block_size = block_bytes(m.kind);
+  std::memset(to, 0, static_cast<size_t>(m.num_blocks) * block_size);
+  for (int g = 0; g < kStripRows; ++g) {
+    const SourceRow source = source_row(parts, m.gated, strip * kStripRows + g);
     if (source.part == nullptr) continue;  // zero codes, scales and biases: W = 0
-    if (kind == PackedKind::kBf16) weight_row_bf16(*source.part, source.row, weights.data());
+    if (m.kind == PackedKind::kBf16) weight_row_bf16(*source.part, source.row, weights.data());
     for (int64_t b = 0; b < m.num_blocks; ++b) {
       RowBlock row;
-      if (kind == PackedKind::kBf16) {
+      if (m.kind == PackedKind::kBf16) {
         std::copy_n(weights.begin() + b * kBlockCols, kBlockCols, row.weight);
       } else {
-        read_block(kind, *source.part, source.row, b, &row);
+        read_block(m.kind, *source.part, source.row, b, &row);
       }
       if (!(row.max_scale < kMaxScale)) return false;
-      place_row(kind, static_cast<int>(index % kStripRows), row,
-                out->bytes.data() + static_cast<size_t>(index / kStripRows) * strip_bytes +
-                    static_cast<size_t>(b) * block_bytes(kind));
+      place_row(m.kind, g, row, to + static_cast<size_t>(b) * block_size);
     }
   }
   return true;
+}
+
+bool pack_as(PackedKind kind, std::span<const MatrixView> parts, ThreadPool* pool,
+             HostPacked* out) {
+  PackedMatrix& m = out->matrix;
+  m.kind = kind;
+  out->num_bytes = m.num_bytes();
+  out->bytes = std::make_unique_for_overwrite<uint8_t[]>(out->num_bytes);
+  const size_t strip_bytes = static_cast<size_t>(m.num_blocks) * block_bytes(kind);
+  std::atomic<bool> fits = true;
+  const auto pack_strips = [&](int64_t begin, int64_t end, int) {
+    std::vector<uint16_t> weights(static_cast<size_t>(m.num_cols));
+    for (int64_t strip = begin; strip < end && fits; ++strip)
+      if (!pack_strip(m, parts, strip, weights,
+                      out->bytes.get() + static_cast<size_t>(strip) * strip_bytes))
+        fits = false;
+  };
+  if (pool != nullptr)
+    pool->run(m.num_strips, pack_strips);
+  else
+    pack_strips(0, m.num_strips, 0);
+  return fits;
 }
 
 }  // namespace
@@ -349,9 +368,9 @@ Result<HostPacked> pack_matrix(std::span<const MatrixView> parts, const PackOpti
   // A gated strip has eight rows of each part.
   m.num_strips = options.gated ? (m.num_rows + 7) / 8 : (m.num_rows + 15) / 16;
   m.num_slices = slice_count(m.num_strips, m.num_blocks, options.head);
-  if (options.force_bf16 || !pack_as(kind, parts, options.gated, &packed))
-    pack_as(PackedKind::kBf16, parts, options.gated, &packed);
-  m.data = packed.bytes.data();
+  if (options.force_bf16 || !pack_as(kind, parts, options.pool, &packed))
+    pack_as(PackedKind::kBf16, parts, options.pool, &packed);
+  m.data = packed.bytes.get();
   return packed;
 }
 

@@ -3,27 +3,30 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "backend/cuda/packed.h"
 #include "base/result.h"
+#include "base/threads.h"
 #include "tensor/quant.h"
 
 namespace invar::cuda {
 
 struct HostPacked {
   PackedMatrix matrix;  // data points into bytes
-  std::vector<uint8_t> bytes;
+  std::unique_ptr<uint8_t[]> bytes;
+  size_t num_bytes = 0;
 };
 
 // The kind whose decoder reads this format's own codes; kBf16 where there is none.
 PackedKind native_kind(const MatrixView& matrix);
 
 struct PackOptions {
-  bool gated = false;       // exactly two parts of equal shape: gate, up
-  bool head = false;        // one slice
-  bool force_bf16 = false;  // for tests: the same W without its codes
+  bool gated = false;          // exactly two parts of equal shape: gate, up
+  bool head = false;           // one slice
+  bool force_bf16 = false;     // for tests: the same W without its codes
+  ThreadPool* pool = nullptr;  // null: on the calling thread
 };
 
 // Rows of part 0, then of part 1, ... (or gate and up interleaved). Parts of different kinds, or
