@@ -23,6 +23,8 @@ void add_serve_flags(FlagSet& flags, ServeFlags& target) {
                "Lowers a max_tokens that passes the window, instead of an error.");
   flags.toggle("--strict-fields", target.strict_fields,
                "Refuses requests with unknown fields, instead of a warning.");
+  flags.toggle("--keep-attribution", target.keep_attribution,
+               "Keeps what agents put before their system text; it changes with every request.");
   flags.group("Who may use it");
   flags.text("--api-key", "LIST", target.api_keys,
              "Keys, comma between. Seen in `ps`; a file or INVAR_API_KEY is not.");

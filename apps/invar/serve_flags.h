@@ -21,7 +21,8 @@ struct ServeFlags {
   bool insecure_no_key = false;
   int64_t num_io_threads = 2, max_body_bytes = 16 << 20, stall_seconds = 30, drain_seconds = 8;
   int64_t max_sequences = 4, sse_ping_seconds = 10, cache_mib = -1;
-  bool any_model_name = false, clamp_max_tokens = false, strict_fields = false;
+  bool any_model_name = false, clamp_max_tokens = false, strict_fields = false,
+       keep_attribution = false;
   std::string termination_log = "/dev/termination-log";
   EngineFlags engine;
 };

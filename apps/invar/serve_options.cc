@@ -76,6 +76,7 @@ server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::s
   options.any_model_name = flags.any_model_name || is_private;
   options.clamp_max_tokens = flags.clamp_max_tokens;
   options.strict_fields = flags.strict_fields;
+  options.keep_attribution = flags.keep_attribution;
   options.salt_per_key = keys.num_keys() > 1;
   options.sse_ping_seconds = static_cast<int>(flags.sse_ping_seconds);
   return options;
