@@ -41,7 +41,7 @@ SCRIPT = {
         "patch": {"text": call_text("patch", {"input": 'a "b"\n\u00e9\U0001f600'}), "cut": 3},
         "maps": {"text": call_text("mcp__maps__look", {"at": "x"}) + call_text("bare", {})},
         "loop": {"by_tool_results": LOOP},
-        "silent": {"text": "ab", "cut": 1, "delay_ms": 1300},
+        "silent": {"text": "ab", "cut": 1, "delay_ms": 1100},
         "fault": {"text": "Hello there.", "cut": 1, "fail_at_step": 4},
         "nan": {"text": "Hello there.", "cut": 1, "nan_at_step": 4},
         "first": {"text": "x", "fail_at_step": 0},
@@ -126,28 +126,57 @@ class ScriptedTest(ChatServerTest):
 class ResponsesTest(ScriptedTest):
     def test_order_of_events(self):
         opening = ["response.created", "response.in_progress"]
-        message = ["response.output_item.added", "response.content_part.added", "response.output_text.delta",
-                   "response.output_text.done", "response.content_part.done", "response.output_item.done"]
+        message = [
+            "response.output_item.added",
+            "response.content_part.added",
+            "response.output_text.delta",
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+        ]
         reasoning = [name.replace("output_text", "reasoning_text") for name in message]
-        call = ["response.output_item.added", "response.function_call_arguments.delta",
-                "response.function_call_arguments.done", "response.output_item.done"]
+        call = [
+            "response.output_item.added",
+            "response.function_call_arguments.delta",
+            "response.function_call_arguments.done",
+            "response.output_item.done",
+        ]
         custom = [name.replace("function_call_arguments", "custom_tool_call_input") for name in call]
         empty = [name for name in message if not name.endswith("delta")]
-        for key, items in {"blue": reasoning + message, "plain": message, "nothing": empty, "call": call,
-                           "calls": reasoning + message + call + call + message, "patch": custom,
-                           "maps": call + call}.items():
+        for key, items in {
+            "blue": reasoning + message,
+            "plain": message,
+            "nothing": empty,
+            "call": call,
+            "calls": reasoning + message + call + call + message,
+            "patch": custom,
+            "maps": call + call,
+        }.items():
             events = self.events("/v1/responses", {"input": "KEY: " + key, "tools": EVERY_TOOL})
             self.assertEqual(self.names(events), [*opening, *items, "response.completed"], key)
 
     def test_items(self):
         response = self.responses("blue")
         reasoning, message = response["output"]
-        self.assertEqual(plain(reasoning), {
-            "type": "reasoning", "status": "completed", "summary": [], "encrypted_content": None,
-            "content": [{"type": "reasoning_text", "text": "Sky."}]})
-        self.assertEqual(plain(message), {
-            "type": "message", "status": "completed", "role": "assistant",
-            "content": [{"type": "output_text", "text": "Blue.", "annotations": [], "logprobs": []}]})
+        self.assertEqual(
+            plain(reasoning),
+            {
+                "type": "reasoning",
+                "status": "completed",
+                "summary": [],
+                "encrypted_content": None,
+                "content": [{"type": "reasoning_text", "text": "Sky."}],
+            },
+        )
+        self.assertEqual(
+            plain(message),
+            {
+                "type": "message",
+                "status": "completed",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "Blue.", "annotations": [], "logprobs": []}],
+            },
+        )
         self.assertGreater(response["usage"]["output_tokens_details"]["reasoning_tokens"], 0)
         self.assertEqual(response["object"], "response")
         self.assertEqual(response["error"], None)
@@ -165,13 +194,17 @@ class ResponsesTest(ScriptedTest):
         self.assertEqual(len({first["id"], first["call_id"], second["id"], second["call_id"]}), 4)
         self.assertEqual(response["output"][1]["content"][0]["text"], "Both.")
         (call,) = self.responses("patch", tools=EVERY_TOOL)["output"]
-        self.assertEqual(plain(call), {"type": "custom_tool_call", "status": "completed", "name": "patch",
-                                       "input": 'a "b"\n\u00e9\U0001f600'})
+        self.assertEqual(
+            plain(call),
+            {"type": "custom_tool_call", "status": "completed", "name": "patch", "input": 'a "b"\n\u00e9\U0001f600'},
+        )
         events = self.events("/v1/responses", {"input": "KEY: maps", "tools": EVERY_TOOL})
         seen = [data["item"] for name, data in events if "output_item" in name]
         seen += events[-1][1]["response"]["output"]
-        self.assertEqual([(item["name"], item.get("namespace")) for item in seen],
-                         2 * [("look", "mcp__maps")] + 2 * [("bare", None)] + [("look", "mcp__maps"), ("bare", None)])
+        self.assertEqual(
+            [(item["name"], item.get("namespace")) for item in seen],
+            2 * [("look", "mcp__maps")] + 2 * [("bare", None)] + [("look", "mcp__maps"), ("bare", None)],
+        )
 
     def test_characters_are_whole(self):
         response = self.responses("smile")
@@ -181,28 +214,34 @@ class ResponsesTest(ScriptedTest):
         response = self.responses("blue", max_output_tokens=5)
         self.assertEqual(response["status"], "incomplete")
         self.assertEqual(response["incomplete_details"], {"reason": "max_output_tokens"})
-        self.assertEqual([(i["type"], i["status"]) for i in response["output"]],
-                         [("reasoning", "incomplete"), ("message", "incomplete")])
+        self.assertEqual(
+            [(i["type"], i["status"]) for i in response["output"]], [("reasoning", "incomplete"), ("message", "incomplete")]
+        )
         response = self.responses("calls", max_output_tokens=20, tools=FUNCTIONS)
-        self.assertEqual([(i["type"], i["status"]) for i in response["output"]],
-                         [("reasoning", "completed"), ("message", "completed"), ("function_call", "incomplete")])
+        self.assertEqual(
+            [(i["type"], i["status"]) for i in response["output"]],
+            [("reasoning", "completed"), ("message", "completed"), ("function_call", "incomplete")],
+        )
         self.assertTrue('{"city": "Oslo"}'.startswith(response["output"][2]["arguments"]))
 
     def test_a_tool_loop(self):
         items = [{"role": "user", "content": "KEY: loop"}]
-        ask = {"tools": FUNCTIONS, "instructions": "Use tools.", "store": False,
-               "include": ["reasoning.encrypted_content"]}
+        ask = {"tools": FUNCTIONS, "instructions": "Use tools.", "store": False, "include": ["reasoning.encrypted_content"]}
         cached = []
-        for turn in range(3):
+        for _ in range(3):
             whole = json.loads(self.post("/v1/responses", {"input": items, **ask}))
             streamed = api_streams.response_of(self.events("/v1/responses", {"input": items, **ask}))
             self.assertEqual(plain(whole["output"]), plain(streamed["output"]))
             cached.append(whole["usage"]["input_tokens_details"]["cached_tokens"])
             items += whole["output"]
-            items += [{"type": "function_call_output", "call_id": item["call_id"], "output": "Rain"}
-                      for item in whole["output"] if item["type"] == "function_call"]
+            items += [
+                {"type": "function_call_output", "call_id": item["call_id"], "output": "Rain"}
+                for item in whole["output"]
+                if item["type"] == "function_call"
+            ]
         self.assertEqual(whole["output"][0]["content"][0]["text"], "Rain in both.")
         self.assertEqual(whole["invar"]["warnings"], [])
+        self.assertTrue(cached[0] < cached[1] < cached[2], cached)  # each prompt begins like the last
 
     def test_faults(self):
         for key, code in (("fault", "server_error"), ("nan", "server_error")):
@@ -220,6 +259,50 @@ class ResponsesTest(ScriptedTest):
         self.assertEqual(self.names(events), ["response.created", "response.in_progress", "response.failed"])
         self.assertEqual(events[-1][1]["response"]["output"], [])
 
+    def test_a_response_repeats_what_was_asked(self):
+        fields = {
+            "instructions": "Be brief.",
+            "metadata": {"a": "b"},
+            "user": "me",
+            "top_p": 0.9,
+            "temperature": 0.3,
+            "prompt_cache_key": "k",
+            "max_output_tokens": 90,
+            "tools": FUNCTIONS,
+            "tool_choice": "none",
+            "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+            "reasoning": {"effort": None, "summary": "auto"},
+            "safety_identifier": "s",
+            "parallel_tool_calls": False,
+        }
+        response = self.responses("plain", **fields)
+        for name, value in fields.items():
+            self.assertEqual(response[name], value, name)
+        response = self.responses("plain", store=True, foo=1, include=["reasoning.encrypted_content"])
+        self.assertIs(response["store"], False)
+        self.assertEqual(
+            [(w["code"], w["param"]) for w in response["invar"]["warnings"]],
+            [("ignored_field", "store"), ("ignored_field", "foo")],
+        )
+
+    def test_errors(self):
+        def error(**fields):
+            answer = json.loads(self.post("/v1/responses", {"input": "KEY: plain", **fields}, 400))
+            self.assertEqual(set(answer["error"]), {"message", "type", "param", "code"})
+            return answer["error"]["param"], answer["error"]["code"]
+
+        self.assertEqual(error(temperature="hot"), ("temperature", "invalid_type"))
+        self.assertEqual(error(stop=[""]), ("stop", "invalid_value"))
+        self.assertEqual(error(previous_response_id="x"), ("previous_response_id", "unsupported_parameter"))
+        schema = {"properties": {"a": {"not": {}}}}
+        param, code = error(text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
+        self.assertEqual(code, "unsupported_schema")
+        self.assertTrue(param.startswith("text.format"), param)
+        strict = {"type": "function", "name": "f", "strict": True, "parameters": schema}
+        param, code = error(tools=[{"type": "web_search"}, strict])
+        self.assertEqual(code, "unsupported_schema")
+        self.assertTrue(param.startswith("tools"), param)
+
     def test_requests_with_wrong_fields_do_not_begin_a_stream(self):
         error = json.loads(self.post("/v1/responses", {"stream": True}, 400))["error"]
         self.assertEqual((error["param"], error["code"]), ("input", "missing_field"))
@@ -229,14 +312,16 @@ class MessagesTest(ScriptedTest):
     def test_order_of_events(self):
         block = ["content_block_start", "content_block_delta", "content_block_stop"]
         for key, count in {"blue": 2, "plain": 1, "nothing": 0, "call": 1, "calls": 5, "bare": 1}.items():
-            events = self.events("/v1/messages", {"messages": [{"role": "user", "content": "KEY: " + key}],
-                                                  "max_tokens": 500, "tools": TOOLS})
+            events = self.events(
+                "/v1/messages", {"messages": [{"role": "user", "content": "KEY: " + key}], "max_tokens": 500, "tools": TOOLS}
+            )
             self.assertEqual(self.names(events), ["message_start", *(block * count), "message_delta", "message_stop"])
 
     def test_blocks(self):
         message = self.messages("blue")
-        self.assertEqual(message["content"], [{"type": "thinking", "thinking": "Sky.", "signature": ""},
-                                              {"type": "text", "text": "Blue."}])
+        self.assertEqual(
+            message["content"], [{"type": "thinking", "thinking": "Sky.", "signature": ""}, {"type": "text", "text": "Blue."}]
+        )
         self.assertEqual((message["stop_reason"], message["stop_sequence"]), ("end_turn", None))
         self.assertEqual((message["type"], message["role"]), ("message", "assistant"))
         self.assertGreater(message["usage"]["output_tokens_details"]["thinking_tokens"], 0)
@@ -248,11 +333,11 @@ class MessagesTest(ScriptedTest):
     def test_calls(self):
         message = self.messages("calls", tools=TOOLS)
         self.assertEqual(message["stop_reason"], "tool_use")
-        self.assertEqual([block["type"] for block in message["content"]],
-                         ["thinking", "text", "tool_use", "tool_use", "text"])
+        self.assertEqual([block["type"] for block in message["content"]], ["thinking", "text", "tool_use", "tool_use", "text"])
         self.assertEqual(plain(message["content"][2]), {"type": "tool_use", "name": "weather", "input": {"city": "Oslo"}})
-        events = self.events("/v1/messages", {"messages": [{"role": "user", "content": "KEY: bare"}],
-                                              "max_tokens": 500, "tools": TOOLS})
+        events = self.events(
+            "/v1/messages", {"messages": [{"role": "user", "content": "KEY: bare"}], "max_tokens": 500, "tools": TOOLS}
+        )
         deltas = [data["delta"] for name, data in events if name == "content_block_delta"]
         self.assertEqual("".join(delta["partial_json"] for delta in deltas), "{}")
 
@@ -275,8 +360,7 @@ class MessagesTest(ScriptedTest):
             self.assertEqual(message["usage"]["output_tokens"], 0)
 
     def test_the_opening_event_knows_the_cache(self):
-        body = {"messages": [{"role": "user", "content": "Once more, at length. " * 20 + "KEY: plain"}],
-                "max_tokens": 500}
+        body = {"messages": [{"role": "user", "content": "Once more, at length. " * 20 + "KEY: plain"}], "max_tokens": 500}
         for _ in range(2):
             events = self.events("/v1/messages", body)
             before, after = events[0][1]["message"]["usage"], events[-2][1]["usage"]
@@ -298,8 +382,12 @@ class MessagesTest(ScriptedTest):
             self.assertEqual(whole["stop_reason"], "end_turn" if turn == 2 else "tool_use")
             self.assertEqual([call["input"]["city"] for call in calls], [["Oslo"], ["Rome"], []][turn])
             messages.append({"role": "assistant", "content": whole["content"]})
-            messages.append({"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": call["id"], "content": "Rain"} for call in calls]})
+            messages.append(
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": "Rain"} for call in calls],
+                }
+            )
         self.assertEqual(whole["content"], [{"type": "text", "text": "Rain in both."}])
         self.assertEqual(whole["invar"]["warnings"], [])
 
@@ -314,6 +402,26 @@ class MessagesTest(ScriptedTest):
             self.assertEqual((name, data["error"]["type"]), ("error", "api_error"))
             self.assertTrue(data["request_id"].startswith("req_"))
             self.assertNotIn("message_stop", self.names(events))
+
+    def test_errors(self):
+        def message(path="/v1/messages", **fields):
+            body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5, **fields}
+            answer = json.loads(self.post(path, body, 400))
+            self.assertEqual(set(answer), {"type", "error", "request_id"})
+            self.assertEqual(answer["type"], "error")
+            self.assertEqual(set(answer["error"]), {"type", "message"})
+            self.assertEqual(answer["error"]["type"], "invalid_request_error")
+            return answer["error"]["message"]
+
+        self.assertTrue(message(temperature="hot").startswith("temperature: must be"))
+        self.assertEqual(message(max_tokens=None), "max_tokens: field required")
+        self.assertTrue(message(stop_sequences=[""]).startswith("stop_sequences: "))
+        self.assertTrue(message(tool_choice={"type": "any"}).startswith("tool_choice: "))
+        bad = [{"name": "f", "input_schema": 7}]
+        self.assertTrue(message(tools=bad).startswith("tools[0].input_schema: "))
+        path = "/v1/messages/count_tokens"
+        self.assertTrue(message(path=path, tools=bad).startswith("tools[0].input_schema: "))
+        self.assertTrue(message(messages=[]).startswith("messages: "))
 
     def test_query_strings_change_nothing(self):
         body = {"messages": [{"role": "user", "content": "KEY: plain"}], "max_tokens": 500}
@@ -345,8 +453,11 @@ class StreamsFromOutsideTest(ScriptedTest):
     def test_pings_fill_silence(self):
         for path, body, ping in (
             ("/v1/responses", {"input": "KEY: silent"}, b": ping\n\n"),
-            ("/v1/messages", {"messages": [{"role": "user", "content": "KEY: silent"}], "max_tokens": 9},
-             b'event: ping\ndata: {"type":"ping"}\n\n'),
+            (
+                "/v1/messages",
+                {"messages": [{"role": "user", "content": "KEY: silent"}], "max_tokens": 9},
+                b'event: ping\ndata: {"type":"ping"}\n\n',
+            ),
         ):
             raw = self.post(path, {**body, "sse_ping_interval": 1, "stream": True})
             self.assertIn(ping, raw)
@@ -359,8 +470,7 @@ class StreamsFromOutsideTest(ScriptedTest):
         ):
             server, address = self.start()
             connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
-            connection.request("POST", path, json.dumps({**body, "stream": True}),
-                               {"Content-Type": "application/json"})
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             first = answer.readline()
             server.send_signal(signal.SIGTERM)
