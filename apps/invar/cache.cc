@@ -3,7 +3,7 @@
 #include <ctime>
 
 #include "base/json.h"
-#include "cache/packed_folder.h"
+#include "cache/cache_folder.h"
 #include "commands.h"
 #include "exit_codes.h"
 #include "packed_cache_folder.h"
@@ -31,13 +31,13 @@ std::string date(int64_t seconds) {
 
 int cache(const CacheFlags& flags) {
   const std::string path = packed_cache_folder(flags.folder);
-  std::vector<PackedFolder::Entry> entries;
+  std::vector<CacheFolder::Entry> entries;
   if (!path.empty()) {
-    const auto folder = PackedFolder::open(path, false);
+    const auto folder = CacheFolder::open(path, false, kPackedSuffix);
     if (folder) {
       entries = folder->list();
       if (flags.clear) {
-        for (const PackedFolder::Entry& entry : entries) folder->remove(entry.name);
+        for (const CacheFolder::Entry& entry : entries) folder->remove(entry.name);
         folder->remove_abandoned();
       }
     } else if (folder.error().code != ErrorCode::kNotFound) {
@@ -45,10 +45,10 @@ int cache(const CacheFlags& flags) {
     }
   }
   uint64_t num_bytes = 0;
-  for (const PackedFolder::Entry& entry : entries) num_bytes += entry.num_bytes;
+  for (const CacheFolder::Entry& entry : entries) num_bytes += entry.num_bytes;
   if (flags.json) {
     Json files = Json::array();
-    for (const PackedFolder::Entry& entry : entries) {
+    for (const CacheFolder::Entry& entry : entries) {
       Json json = Json::object();
       json.set("file", entry.name);
       json.set("model_sha", entry.name.substr(0, 8));
@@ -71,7 +71,7 @@ int cache(const CacheFlags& flags) {
   print(for_stdout(format("%s: %s in %zu files%s\n", path.c_str(), human_bytes(num_bytes).c_str(),
                           entries.size(), flags.clear ? ", removed" : "")));
   if (flags.clear) return kExitOk;
-  for (const PackedFolder::Entry& entry : entries)
+  for (const CacheFolder::Entry& entry : entries)
     print(for_stdout(format("model_sha %s  %9s  last used %s\n", entry.name.substr(0, 8).c_str(),
                             human_bytes(entry.num_bytes).c_str(),
                             date(entry.used_ns / 1'000'000'000).c_str())));

@@ -43,6 +43,10 @@ void add_serve_flags(FlagSet& flags, ServeFlags& target) {
               "Keys and values kept for later prompts that begin alike; 0: none; -1: whatever "
               "running requests leave.",
               "-1");
+  flags.text("--cache-disk", "DIR", target.cache_folder,
+             "Keeps them in DIR as well, between starts (docs/operations.md).", "off");
+  flags.whole("--cache-disk-size", "MIB", {1, int64_t{1} << 30}, target.cache_folder_mib,
+              "Bound of that folder.", "8192");
   flags.whole("--threads-http", "N", {1, 64}, target.num_io_threads, "I/O threads.", "2");
   flags.whole("--max-body-bytes", "N", {1024, int64_t{1} << 30}, target.max_body_bytes,
               "Largest request body.", "16777216");

@@ -23,6 +23,8 @@ struct ServeFlags {
   int64_t max_sequences = 4, sse_ping_seconds = 10, cache_mib = -1;
   bool any_model_name = false, clamp_max_tokens = false, strict_fields = false,
        keep_attribution = false;
+  std::string cache_folder;  // empty: none
+  int64_t cache_folder_mib = 8192;
   std::string termination_log = "/dev/termination-log";
   EngineFlags engine;
 };

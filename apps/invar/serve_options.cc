@@ -86,6 +86,8 @@ EngineOptions engine_options(const ServeFlags& flags, const std::string& path) {
   EngineOptions options = flags.engine.options(path);
   options.max_sequences = static_cast<int>(flags.max_sequences);
   options.prefix_cache_bytes = flags.cache_mib < 0 ? -1 : flags.cache_mib << 20;
+  if (flags.cache_folder != "off") options.prefix_cache_folder = flags.cache_folder;
+  options.prefix_cache_folder_bytes = flags.cache_folder_mib << 20;
   return options;
 }
 

@@ -43,7 +43,11 @@ struct EngineOptions {
   // Keys and values kept for later prompts that begin alike, as a part of kv_bytes; speed only.
   // -1: whatever running requests leave; 0: none.
   int64_t prefix_cache_bytes = -1;
-  std::string chat_template_file = {};  // replaces the checkpoint's own template
+  // Folder where pages of keys and values are kept between starts as well, so that a long
+  // conversation goes on where it was (docs/operations.md); speed only. Empty: in memory only.
+  std::string prefix_cache_folder = {};
+  int64_t prefix_cache_folder_bytes = int64_t{8} << 30;  // of all models in it
+  std::string chat_template_file = {};                   // replaces the checkpoint's own template
   // Folder where packed weights are kept between starts, so that later ones are quicker
   // (docs/operations.md); speed only. Empty: packed at every start.
   std::string packed_cache = {};

@@ -31,7 +31,7 @@ std::string numbered(size_t number, const std::string& section) {
 }  // namespace
 
 std::unique_ptr<DiskPackedCache> DiskPackedCache::open(PackedCacheOptions options) {
-  auto folder = PackedFolder::open(options.folder, true);
+  auto folder = CacheFolder::open(options.folder, true, kPackedSuffix);
   if (!folder) {
     log(LogLevel::kWarning, "packed cache: %s; weights are packed at every start",
         folder.error().message.c_str());
@@ -49,7 +49,7 @@ std::unique_ptr<DiskPackedCache> DiskPackedCache::open(PackedCacheOptions option
   return cache;
 }
 
-DiskPackedCache::DiskPackedCache(PackedCacheOptions options, PackedFolder folder)
+DiskPackedCache::DiskPackedCache(PackedCacheOptions options, CacheFolder folder)
     : options_(std::move(options)), folder_(std::move(folder)) {
   name_ = options_.fingerprint.substr(0, 32) + "." + options_.backend + std::string(kPackedSuffix);
   stamp_ = options_.source.stamp();

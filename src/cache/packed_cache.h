@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "cache/packed_folder.h"
+#include "cache/cache_folder.h"
 #include "cache/source_files.h"
 
 namespace invar {
@@ -68,7 +68,7 @@ class DiskPackedCache final : public PackedCache {
     size_t num_bytes;
   };
 
-  DiskPackedCache(PackedCacheOptions options, PackedFolder folder);
+  DiskPackedCache(PackedCacheOptions options, CacheFolder folder);
   // Opens the file and decides whether it is this model's.
   Result<PackedFile> open_file();
   void complain(const std::string& what);
@@ -77,7 +77,7 @@ class DiskPackedCache final : public PackedCache {
   uint64_t kept_bytes() const;
 
   PackedCacheOptions options_;
-  PackedFolder folder_;
+  CacheFolder folder_;
   std::string name_;
   uint64_t stamp_ = 0;  // of the weight files when they were opened
   std::optional<PackedFile> file_;

@@ -1,6 +1,6 @@
 // The file format of the packed cache: named sections of bytes, each in blocks with a checksum, so
 // that a damaged or half-written file is found out before a byte of it is used. Reading and writing
-// one file; which file belongs to which model is packed_cache.h, where files live packed_folder.h.
+// one file; which file belongs to which model is packed_cache.h, where files live cache_folder.h.
 //
 //   0            header: magic, version, where the index is, checksums of index and header
 //   4096         stamp: the source files' state when the content was last compared, and its check
@@ -46,6 +46,8 @@ struct PackedIdentity {
   std::string fingerprint;   // Checkpoint::fingerprint
   uint64_t source_hash = 0;  // of all bytes of the weight files
 };
+
+inline constexpr std::string_view kPackedSuffix = ".packed";
 
 class PackedFile {
  public:

@@ -58,6 +58,8 @@ class PrefixCache {
 
   // A page for one sequence, or nothing when sequences use all of them.
   std::optional<int32_t> allocate();
+  // One that was not needed after all.
+  void give_back(int32_t page) { pool_.release(page); }
 
   // Sequences with another salt never see each other's pages. `holding` is empty.
   void attach(Holding& holding, const std::string& salt);

@@ -14,6 +14,7 @@
 #include "cache/prefix_cache.h"
 #include "constraint/compile.h"
 #include "constraint/constraint_cache.h"
+#include "engine/disk_pages.h"
 #include "engine/engine_parts.h"
 #include "engine/model_runner.h"
 #include "engine/reply.h"
@@ -49,6 +50,12 @@ Vocabulary make_vocabulary(const Tokenizer& tokenizer, const ModelInfo& model) {
   std::sort(end_ids.begin(), end_ids.end());
   end_ids.erase(std::unique(end_ids.begin(), end_ids.end()), end_ids.end());
   return vocabulary;
+}
+
+std::unique_ptr<DiskPages> make_disk_pages(EngineParts& parts, KvCache& cache) {
+  auto* pages = dynamic_cast<PageAccess*>(parts.backend.get());
+  if (parts.page_store == nullptr || pages == nullptr) return nullptr;
+  return std::make_unique<DiskPages>(std::move(parts.page_store), *pages, cache);
 }
 
 class EngineImpl : public Engine {
@@ -99,6 +106,7 @@ class EngineImpl : public Engine {
   std::unique_ptr<KvCache> cache_;
   BlockPool pool_;
   PrefixCache prefix_cache_;
+  std::unique_ptr<DiskPages> disk_pages_;  // null: pages are kept in memory only
   Scheduler scheduler_;
   PromptPace pace_;
   ModelRunner runner_;
@@ -127,7 +135,8 @@ EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
       prefix_cache_(pool_,
                     parts_.prefix_cache_pages < 0 ? parts_.num_pages : parts_.prefix_cache_pages,
                     kPagePositions),
-      scheduler_(scheduler_config(parts_), prefix_cache_, parts_.num_pages),
+      disk_pages_(make_disk_pages(parts_, *cache_)),
+      scheduler_(scheduler_config(parts_), prefix_cache_, parts_.num_pages, disk_pages_.get()),
       pace_(parts_.prefill_chunk, parts_.step_slowdown),
       runner_(*parts_.model, *parts_.backend, *cache_) {
   parts_.description.end_ids = vocabulary_.end_ids;
@@ -264,6 +273,7 @@ void EngineImpl::run() {
 
 // Its pages are free before its reader learns of the end.
 void EngineImpl::retire(Sequence& sequence) {
+  if (disk_pages_ && sequence.use_prefix_cache) disk_pages_->save(sequence);
   scheduler_.remove(sequence);
   count_pages();
   --num_requests_;
@@ -312,7 +322,7 @@ bool EngineImpl::step() {
   for (const auto& sequence : sequences_) sequence->reply->show(*sequence);
   if (plan.windows.empty()) {
     runner_.copy_pages(plan);
-    return false;
+    return plan.num_loaded_pages > 0;
   }
 
   const Tensor logits = runner_.run(plan);

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "cache/packed_cache.h"
+#include "cache/page_store.h"
 #include "invar/invar.h"
 #include "models/model.h"
 #include "tokenizer/tokenizer.h"
@@ -24,10 +25,11 @@ struct EngineParts {
   int num_pages = 0;                                                // at least those of one context
   int max_sequences = 4;
   int prefill_chunk = 512;
-  double step_slowdown = 2;      // see EngineOptions
-  int prefix_cache_pages = -1;   // kept after their sequence has gone; -1: all that are free
-  int max_waiting = 1024;        // requests that have not ended; more are refused
-  ModelDescription description;  // what open() knows; the rest is filled in
+  double step_slowdown = 2;     // see EngineOptions
+  int prefix_cache_pages = -1;  // kept after their sequence has gone; -1: all that are free
+  std::unique_ptr<PageStore> page_store = {};  // pages are kept on disk as well; null: not
+  int max_waiting = 1024;                      // requests that have not ended; more are refused
+  ModelDescription description;                // what open() knows; the rest is filled in
 };
 
 Result<std::unique_ptr<Engine>> make_engine(EngineParts parts);

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <future>
 
+#include "backend/page_access.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "engine/engine_parts.h"
 #include "engine/memory_plan.h"
@@ -40,6 +42,8 @@ Result<void> check_options(const EngineOptions& options) {
       check_range("prefix_cache_bytes", options.prefix_cache_bytes, -1, int64_t{1} << 50));
   INVAR_TRY_VOID(
       check_range("packed_cache_bytes", options.packed_cache_bytes, 0, int64_t{1} << 50));
+  INVAR_TRY_VOID(check_range("prefix_cache_folder_bytes", options.prefix_cache_folder_bytes, 0,
+                             int64_t{1} << 50));
   return {};
 }
 
@@ -73,6 +77,34 @@ std::unique_ptr<DiskPackedCache> open_packed_cache(const EngineOptions& options,
   cache.source = {checkpoint.files, checkpoint.states};
   cache.num_threads = info.num_threads;
   return DiskPackedCache::open(std::move(cache));
+}
+
+// Pages depend on everything that a step reads: weights, configuration, arithmetic, layout.
+Result<std::unique_ptr<PageStore>> open_page_store(const EngineOptions& options,
+                                                   const Checkpoint& checkpoint,
+                                                   const Backend& backend, uint64_t page_bytes) {
+  std::unique_ptr<PageStore> none;
+  if (options.prefix_cache_folder.empty()) return none;
+  const auto* pages = dynamic_cast<const PageAccess*>(&backend);
+  if (pages == nullptr)
+    return invalid_argument("prefix_cache_folder: the %s backend cannot keep pages on disk",
+                            backend.info().name.c_str());
+  const uint64_t stamp = SourceFiles{checkpoint.files, checkpoint.states}.stamp();
+  if (stamp == 0) {
+    log(LogLevel::kWarning, "%s changed moments ago: no pages are kept on disk this time",
+        options.model.c_str());
+    return none;
+  }
+  const std::string config = checkpoint.metadata.dump();
+  PageStoreOptions store;
+  store.folder = options.prefix_cache_folder;
+  store.max_bytes = static_cast<uint64_t>(options.prefix_cache_folder_bytes);
+  store.identity = format("%s %016llx ", checkpoint.fingerprint.c_str(),
+                          static_cast<unsigned long long>(stamp)) +
+                   sha256_hex({reinterpret_cast<const uint8_t*>(config.data()), config.size()}) +
+                   " " + backend.info().arithmetic_id + " " + pages->kv_layout();
+  store.page_bytes = page_bytes;
+  return PageStore::open(std::move(store));
 }
 
 void describe_parts(const Checkpoint& checkpoint, const ModelInfo& model, const MemoryPlan& memory,
@@ -188,6 +220,8 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
     parts.description.packing = "packed now";
   }
 
+  INVAR_TRY(parts.page_store,
+            open_page_store(options, *checkpoint, *parts.backend, question.page_bytes));
   parts.context = memory->context;
   parts.num_pages = memory->num_pages;
   parts.max_sequences = options.max_sequences;

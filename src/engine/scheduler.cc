@@ -20,6 +20,9 @@ namespace {
 // A prompt waits for an older one beside it that computes at least so many of its next tokens.
 constexpr int64_t kMinSharedTokens = 32;
 
+// Pages that a step may load: each takes a few milliseconds, in which running replies wait.
+constexpr int kMaxLoadedPages = 4;
+
 int64_t pages_for(int64_t num_positions) {
   return (num_positions + kPagePositions - 1) / kPagePositions;
 }
@@ -47,8 +50,9 @@ void count_reused(Sequence& sequence, int64_t num_cached) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages)
-    : config_(config), cache_(cache), num_pages_(num_pages) {
+Scheduler::Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages,
+                     PageSource* source)
+    : config_(config), cache_(cache), num_pages_(num_pages), source_(source) {
   INVAR_CHECK(config.max_sequences >= 1 && config.prefill_chunk >= 1 && config.max_logit_rows >= 1,
               "a step without rows");
 }
@@ -87,8 +91,8 @@ StepPlan Scheduler::next_step(const PromptRows& rows) {
   for (size_t i = 0; i < running_.size() && !is_full(); ++i) {
     Sequence& sequence = *running_[i];
     if (sequence.paused) continue;
-    reuse_full_pages(sequence);
-    if (waits_for_prefix(sequence)) continue;
+    reuse_full_pages(sequence, plan);
+    if (waits_for_prefix(sequence) || waits_for_source(sequence, plan)) continue;
     reuse_tail(sequence, plan);
     const int64_t num_rows = rows_wanted(sequence, left);
     if (num_rows == 0) continue;
@@ -115,7 +119,7 @@ StepPlan Scheduler::next_step(const PromptRows& rows) {
       continue;
     }
     if (rows_wanted(sequence, left) == 0) break;  // others take all logit rows of this step
-    reuse_full_pages(sequence);
+    reuse_full_pages(sequence, plan);
     // Paused sequences keep their pages only as long as nobody else needs them.
     while (!fits_beside_running(sequence) && !running_.empty() && running_[victim()]->paused)
       preempt(victim());
@@ -127,7 +131,7 @@ StepPlan Scheduler::next_step(const PromptRows& rows) {
     // It runs from now on. preempt() may have put older paused sequences in front of this one.
     std::erase(waiting_, &sequence);
     insert_by_arrival(running_, sequence);
-    if (!waits_for_prefix(sequence)) {
+    if (!waits_for_prefix(sequence) && !waits_for_source(sequence, plan)) {
       reuse_tail(sequence, plan);
       const int64_t num_rows = rows_wanted(sequence, left);
       // What it found in the cache may have brought it past the rows of a burst.
@@ -200,7 +204,7 @@ bool Scheduler::fits_beside_running(const Sequence& sequence) const {
 // what a sequence beside it has computed meanwhile. Its last token is computed in any case, for
 // its logits.
 
-void Scheduler::reuse_full_pages(Sequence& sequence) {
+void Scheduler::reuse_full_pages(Sequence& sequence, StepPlan& plan) {
   if (!sequence.use_prefix_cache || sequence.all_logits) return;
   if (sequence.holding.node == nullptr) {
     if (sequence.num_cached_tokens > 0 || !sequence.holding.pages.empty()) return;
@@ -209,6 +213,39 @@ void Scheduler::reuse_full_pages(Sequence& sequence) {
   if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return;
   cache_.adopt(sequence.holding, sequence.token_ids, reusable_end(sequence));
   count_reused(sequence, sequence.holding.depth * kPagePositions);
+  load_pages(sequence, plan);
+}
+
+// What the cache does not have the source may.
+void Scheduler::load_pages(Sequence& sequence, StepPlan& plan) {
+  while (plan.num_loaded_pages < kMaxLoadedPages && can_load(sequence)) {
+    // The last page is left to whoever runs.
+    if (cache_.num_available() < 2) return;
+    PrefixCache::Holding& holding = sequence.holding;
+    const int64_t depth = holding.depth;
+    const int32_t page = *cache_.allocate();
+    holding.pages.push_back(page);
+    if (!source_->load(sequence, depth, page)) {
+      holding.pages.pop_back();
+      cache_.give_back(page);
+      return;
+    }
+    ++plan.num_loaded_pages;
+    count_reused(sequence, (depth + 1) * kPagePositions);
+    cache_.publish(holding, sequence.token_ids, sequence.num_cached_tokens, false);
+  }
+}
+
+// The source has the page that comes next.
+bool Scheduler::can_load(Sequence& sequence) const {
+  if (source_ == nullptr || sequence.all_logits || !stands_at_page(sequence)) return false;
+  const int64_t depth = sequence.holding.depth;
+  return (depth + 1) * kPagePositions <= reusable_end(sequence) && source_->has(sequence, depth);
+}
+
+// There is more to load than a step may: rather the next step than to compute it.
+bool Scheduler::waits_for_source(Sequence& sequence, const StepPlan& plan) const {
+  return plan.num_loaded_pages >= kMaxLoadedPages && can_load(sequence);
 }
 
 // An older sequence is about to compute a good part of the page that this one needs next: let it.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cache/page_source.h"
 #include "cache/prefix_cache.h"
 #include "engine/prompt_pace.h"
 #include "engine/sequence.h"
@@ -29,6 +30,7 @@ struct StepPlan {
   std::vector<PageCopy> copies;  // done in this order before any window runs
   std::vector<PlannedWindow> windows;
   int64_t num_rows = 0;
+  int num_loaded_pages = 0;  // from the source; without windows there is more to do at once
 };
 
 struct SchedulerConfig {
@@ -42,7 +44,9 @@ class Scheduler {
  public:
   // A sequence may have at most num_pages pages' worth of positions, so that the oldest one can
   // always end; the cache's pool has that many.
-  Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages);
+  // `source` may be null: pages that the cache does not have are computed.
+  Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages,
+            PageSource* source = nullptr);
 
   void add(Sequence& sequence);     // waits for its turn
   void remove(Sequence& sequence);  // ended or cancelled, wherever it is; frees its pages
@@ -69,7 +73,10 @@ class Scheduler {
   bool is_at_beginning(const Sequence& sequence) const;
   bool reserve(Sequence& sequence, int64_t num_rows);
   bool fits_beside_running(const Sequence& sequence) const;
-  void reuse_full_pages(Sequence& sequence);
+  void reuse_full_pages(Sequence& sequence, StepPlan& plan);
+  void load_pages(Sequence& sequence, StepPlan& plan);
+  bool can_load(Sequence& sequence) const;
+  bool waits_for_source(Sequence& sequence, const StepPlan& plan) const;
   bool waits_for_prefix(const Sequence& sequence) const;
   void reuse_tail(Sequence& sequence, StepPlan& plan);
   void give_pages(Sequence& sequence);
@@ -79,6 +86,7 @@ class Scheduler {
   SchedulerConfig config_;
   PrefixCache& cache_;
   const int64_t num_pages_;
+  PageSource* const source_;
   std::vector<Sequence*> running_;  // hold pages; by arrival
   std::vector<Sequence*> waiting_;  // hold none; by arrival
 };

@@ -27,9 +27,10 @@ struct Sequence {
   int64_t num_cached_tokens = 0;
   PrefixCache::Holding holding;
 
-  std::string cache_salt;         // shares pages only with sequences of the same salt
-  bool use_prefix_cache = true;   // false: neither takes nor leaves pages
-  int64_t num_reused_tokens = 0;  // of the prompt, found in the prefix cache at first
+  std::string cache_salt;              // shares pages only with sequences of the same salt
+  bool use_prefix_cache = true;        // false: neither takes nor leaves pages
+  int64_t num_reused_tokens = 0;       // of the prompt, found in the prefix cache at first
+  std::vector<std::string> page_keys;  // of full pages, in order; disk_pages.h's
 
   bool all_logits = false;  // teacher forcing: logits of every row, not of the last alone
   bool paused = false;      // its reader is behind: no rows until it caught up

@@ -25,6 +25,7 @@ struct Simulated {
 struct Trace {
   SchedulerConfig config;
   int num_pages = 0, cache_pages = 0;
+  bool has_source = false;
   bool varies_rows = false;  // each step may have other rows of prompts
   std::vector<std::unique_ptr<Simulated>> requests;
 };
@@ -35,6 +36,7 @@ Trace random_trace(std::mt19937& rng) {
   trace.config.prefill_chunk = 1 + static_cast<int64_t>(rng() % 700);
   trace.config.burst_tokens = static_cast<int64_t>(rng() % 300);
   trace.varies_rows = rng() % 2 == 0;
+  trace.has_source = rng() % 2 == 0;
   trace.config.max_logit_rows = 1 + static_cast<int64_t>(rng() % 300);
   trace.num_pages = 1 + static_cast<int>(rng() % 8);
   trace.cache_pages = static_cast<int>(rng() % 3) * trace.num_pages / 2;
@@ -94,6 +96,43 @@ void check_pages(const Trace& trace, const BlockPool& pool, const PrefixCache& c
   EXPECT_LE(cache.num_kept_pages(), trace.cache_pages);
 }
 
+// A disk that has some of the pages, and loses some of them when they are asked for.
+class FakeSource : public PageSource {
+ public:
+  FakeSource(Contents& contents, std::mt19937& rng) : contents_(contents), rng_(rng) {}
+  bool has(Sequence& s, int64_t index) override {
+    const uint64_t key = key_of(s, index);
+    return key % 3 != 0 && !lost_.contains(key);
+  }
+  bool load(Sequence& s, int64_t index, int32_t page) override {
+    auto& at = contents_[static_cast<size_t>(page)];
+    at.assign(at.size(), 12345);
+    if (rng_() % 4 == 0) {
+      lost_.insert(key_of(s, index));
+      return false;
+    }
+    uint64_t value = s.cache_salt.empty() ? 7 : 8;
+    for (int64_t p = 0; p < (index + 1) * kPagePositions; ++p) {
+      value = history(value, s.token_ids[static_cast<size_t>(p)]);
+      if (p >= index * kPagePositions) at[static_cast<size_t>(p % kPagePositions)] = value;
+    }
+    ++num_loaded;
+    return true;
+  }
+  int64_t num_loaded = 0;
+
+ private:
+  static uint64_t key_of(const Sequence& s, int64_t index) {
+    uint64_t value = s.cache_salt.empty() ? 7 : 8;
+    for (int64_t p = 0; p < (index + 1) * kPagePositions; ++p)
+      value = history(value, s.token_ids[static_cast<size_t>(p)]);
+    return value >> 5;
+  }
+  Contents& contents_;
+  std::mt19937& rng_;
+  std::set<uint64_t> lost_;
+};
+
 // Runs the plan as a model would, and checks that every earlier position holds what it should.
 void run_plan(const StepPlan& plan, Contents& contents) {
   for (const PageCopy& copy : plan.copies)
@@ -141,8 +180,9 @@ void check_plan(const Trace& trace, const StepPlan& plan, const PromptRows& allo
 void simulate(Trace& trace, std::mt19937& rng) {
   BlockPool pool(trace.num_pages);
   PrefixCache cache(pool, trace.cache_pages, kPagePositions);
-  Scheduler scheduler(trace.config, cache, trace.num_pages);
   Contents contents(static_cast<size_t>(trace.num_pages), std::vector<uint64_t>(kPagePositions));
+  FakeSource source(contents, rng);
+  Scheduler scheduler(trace.config, cache, trace.num_pages, trace.has_source ? &source : nullptr);
   size_t num_ended = 0;
   const bool has_pauses =
       std::any_of(trace.requests.begin(), trace.requests.end(),
@@ -176,6 +216,7 @@ void simulate(Trace& trace, std::mt19937& rng) {
     check_pages(trace, pool, cache);
     run_plan(plan, contents);
     if (plan.windows.empty()) {
+      if (plan.num_loaded_pages > 0) continue;
       EXPECT_EQ(oldest, nullptr) << "somebody could run and nothing does";
       continue;
     }
@@ -184,7 +225,8 @@ void simulate(Trace& trace, std::mt19937& rng) {
     const bool oldest_runs =
         std::any_of(plan.windows.begin(), plan.windows.end(),
                     [&](const PlannedWindow& w) { return w.sequence == &oldest->sequence; });
-    EXPECT_TRUE(oldest_runs || (has_pauses && !oldest_has_pages));
+    const bool loads = plan.num_loaded_pages > 0;
+    EXPECT_TRUE(oldest_runs || loads || (has_pauses && !oldest_has_pages));
     scheduler.commit(plan);
     for (const PlannedWindow& w : plan.windows) {
       for (auto& request : trace.requests) {

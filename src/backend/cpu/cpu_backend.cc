@@ -36,6 +36,14 @@ void CpuBackend::copy_page(KvCache& cache, int from, int to) {
   static_cast<CpuKvCache&>(cache).copy_page(from, to);
 }
 
+std::vector<uint8_t> CpuBackend::read_page(const KvCache& cache, int page) const {
+  return static_cast<const CpuKvCache&>(cache).read_page(page);
+}
+
+void CpuBackend::write_page(KvCache& cache, int page, std::span<const uint8_t> bytes) {
+  static_cast<CpuKvCache&>(cache).write_page(page, bytes);
+}
+
 void CpuBackend::embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
                        float scale) {
   cpu::embed(pool_, isa_, y, ids, table, scale);

@@ -10,11 +10,12 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/rope.h"
+#include "backend/page_access.h"
 #include "base/threads.h"
 
 namespace invar::cpu {
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public Backend, public PageAccess {
  public:
   CpuBackend(BackendInfo info, Isa isa, const LinearOptions& linear_options);
 
@@ -25,6 +26,9 @@ class CpuBackend final : public Backend {
                                                  int num_pages) override;
   size_t kv_page_bytes(std::span<const KvLayerShape> layers) const override;
   void copy_page(KvCache& cache, int from, int to) override;
+  std::string kv_layout() const override { return "cpu-kv-1"; }
+  std::vector<uint8_t> read_page(const KvCache& cache, int page) const override;
+  void write_page(KvCache& cache, int page, std::span<const uint8_t> bytes) override;
 
   void embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
              float scale) override;

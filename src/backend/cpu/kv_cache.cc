@@ -78,6 +78,18 @@ void CpuKvCache::copy_page(int from, int to) {
               data_ + static_cast<size_t>(from) * page_bytes_, page_bytes_);
 }
 
+std::vector<uint8_t> CpuKvCache::read_page(int page) const {
+  INVAR_CHECK(page >= 0 && page < num_pages, "page %d of %d", page, num_pages);
+  const uint8_t* begin = data_ + static_cast<size_t>(page) * page_bytes_;
+  return {begin, begin + page_bytes_};
+}
+
+void CpuKvCache::write_page(int page, std::span<const uint8_t> bytes) {
+  INVAR_CHECK(page >= 0 && page < num_pages && bytes.size() == page_bytes_,
+              "%zu bytes for page %d of %d", bytes.size(), page, num_pages);
+  std::memcpy(data_ + static_cast<size_t>(page) * page_bytes_, bytes.data(), bytes.size());
+}
+
 uint16_t* CpuKvCache::head_block(int page, int layer, int kv_head) {
   const KvLayerShape& shape = layer_shape(layer);
   INVAR_CHECK(page >= 0 && page < num_pages, "page %d of %d", page, num_pages);

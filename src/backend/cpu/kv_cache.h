@@ -26,6 +26,8 @@ class CpuKvCache final : public KvCache {
   const KvLayerShape& layer_shape(int layer) const;
   // Page `to` of every layer becomes what page `from` is.
   void copy_page(int from, int to);
+  std::vector<uint8_t> read_page(int page) const;
+  void write_page(int page, std::span<const uint8_t> bytes);
   uint16_t* keys(int page, int layer, int kv_head);
   uint16_t* values(int page, int layer, int kv_head);
 

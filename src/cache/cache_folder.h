@@ -1,5 +1,6 @@
-// The folder of packed files: found, made and trusted only when it is ours alone; temporary files
-// of writers that died are removed, and the files unused for longest when the limit is passed.
+// A folder of cached files of one kind (packed weights, pages of keys and values): found, made and
+// trusted only when it is ours alone; temporary files of writers that died are removed, and the
+// files unused for longest when the limit is passed.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace invar {
 
-class PackedFolder {
+class CacheFolder {
  public:
   struct Entry {
     std::string name;
@@ -23,7 +24,8 @@ class PackedFolder {
 
   // Made with mode 0700 when it is missing and `create` is set. Refused: a link, another user's
   // folder, one that others may write to.
-  static Result<PackedFolder> open(const std::string& path, bool create);
+  // `suffix`: of the names of its files; others are left alone.
+  static Result<CacheFolder> open(const std::string& path, bool create, std::string_view suffix);
 
   const std::string& path() const { return path_; }
 
@@ -40,8 +42,11 @@ class PackedFolder {
   // Becomes `final_name`, in place of what has that name, all at once and for good.
   Result<void> publish(const Temporary& temporary, const std::string& final_name) const;
   void remove(const std::string& name) const;
+  // A file that turned out damaged gets a name that is not looked at again; the one set aside
+  // before it goes.
+  void set_aside(const std::string& name) const;
 
-  // Packed files, the longest unused first.
+  // Its files, the longest unused first.
   std::vector<Entry> list() const;
   void remove_abandoned() const;
   // Removes files other than `keep` until all and `num_bytes` more stay within `limit`, and says
@@ -51,10 +56,10 @@ class PackedFolder {
   uint64_t free_bytes() const;
 
  private:
-  std::string path_;
+  bool is_temporary(std::string_view name) const;
+
+  std::string path_, suffix_;
   Descriptor folder_;
 };
-
-inline constexpr std::string_view kPackedSuffix = ".packed";
 
 }  // namespace invar

@@ -1,4 +1,4 @@
-#include "cache/packed_folder.h"
+#include "cache/cache_folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -47,16 +47,18 @@ std::vector<std::string> names_in(int folder) {
   return names;
 }
 
-bool is_temporary(std::string_view name) {
-  return name.starts_with('.') && name.ends_with(kTemporarySuffix) &&
-         name.find(kPackedSuffix) != std::string_view::npos;
-}
-
 }  // namespace
 
-Result<PackedFolder> PackedFolder::open(const std::string& path, bool create) {
-  PackedFolder folder;
+bool CacheFolder::is_temporary(std::string_view name) const {
+  return name.starts_with('.') && name.ends_with(kTemporarySuffix) &&
+         name.find(suffix_) != std::string_view::npos;
+}
+
+Result<CacheFolder> CacheFolder::open(const std::string& path, bool create,
+                                      std::string_view suffix) {
+  CacheFolder folder;
   folder.path_ = path;
+  folder.suffix_ = suffix;
   if (create && ::mkdir(path.c_str(), 0700) != 0 && errno == ENOENT) {
     std::error_code error;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
@@ -73,7 +75,7 @@ Result<PackedFolder> PackedFolder::open(const std::string& path, bool create) {
   return folder;
 }
 
-Result<Descriptor> PackedFolder::open_file(const std::string& name) const {
+Result<Descriptor> CacheFolder::open_file(const std::string& name) const {
   // Reading alone must work too: a folder may be shipped read-only.
   constexpr int kFlags = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   Descriptor file(::openat(folder_.get(), name.c_str(), O_RDWR | kFlags));
@@ -92,7 +94,7 @@ Result<Descriptor> PackedFolder::open_file(const std::string& name) const {
   return file;
 }
 
-Result<std::optional<PackedFolder::Temporary>> PackedFolder::create_temporary(
+Result<std::optional<CacheFolder::Temporary>> CacheFolder::create_temporary(
     const std::string& final_name) const {
   // A writer of the same file that lives holds its lock.
   const std::string prefix = "." + final_name + ".";
@@ -120,23 +122,26 @@ Result<std::optional<PackedFolder::Temporary>> PackedFolder::create_temporary(
   return std::optional<Temporary>(std::move(temporary));
 }
 
-Result<void> PackedFolder::publish(const Temporary& temporary,
-                                   const std::string& final_name) const {
+Result<void> CacheFolder::publish(const Temporary& temporary, const std::string& final_name) const {
   if (::renameat(folder_.get(), temporary.name.c_str(), folder_.get(), final_name.c_str()) != 0)
     return io_error("%s: cannot rename: %s", path_.c_str(), std::strerror(errno));
   ::fsync(folder_.get());  // the name, too, outlives a loss of power; without it the old state does
   return {};
 }
 
-void PackedFolder::remove(const std::string& name) const {
+void CacheFolder::remove(const std::string& name) const {
   ::unlinkat(folder_.get(), name.c_str(), 0);
 }
 
-std::vector<PackedFolder::Entry> PackedFolder::list() const {
+void CacheFolder::set_aside(const std::string& name) const {
+  ::renameat(folder_.get(), name.c_str(), folder_.get(), ("damaged" + suffix_ + ".old").c_str());
+}
+
+std::vector<CacheFolder::Entry> CacheFolder::list() const {
   std::vector<Entry> entries;
   for (const std::string& name : names_in(folder_.get())) {
     struct stat info;
-    if (name.starts_with('.') || !name.ends_with(kPackedSuffix) ||
+    if (name.starts_with('.') || !name.ends_with(suffix_) ||
         ::fstatat(folder_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(info.st_mode))
       continue;
@@ -149,7 +154,7 @@ std::vector<PackedFolder::Entry> PackedFolder::list() const {
   return entries;
 }
 
-void PackedFolder::remove_abandoned() const {
+void CacheFolder::remove_abandoned() const {
   for (const std::string& name : names_in(folder_.get())) {
     if (!is_temporary(name)) continue;
     const Descriptor file(
@@ -158,8 +163,8 @@ void PackedFolder::remove_abandoned() const {
   }
 }
 
-bool PackedFolder::make_room(uint64_t num_bytes, uint64_t limit, const std::string& keep,
-                             int& removed) const {
+bool CacheFolder::make_room(uint64_t num_bytes, uint64_t limit, const std::string& keep,
+                            int& removed) const {
   if (num_bytes > limit) return false;
   uint64_t total = num_bytes;
   const std::vector<Entry> entries = list();
@@ -175,7 +180,7 @@ bool PackedFolder::make_room(uint64_t num_bytes, uint64_t limit, const std::stri
   return true;
 }
 
-uint64_t PackedFolder::free_bytes() const {
+uint64_t CacheFolder::free_bytes() const {
   struct statvfs info;
   if (::fstatvfs(folder_.get(), &info) != 0) return UINT64_MAX;
   return uint64_t{info.f_bavail} * info.f_frsize;
