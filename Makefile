@@ -1,7 +1,7 @@
 # A thin front for CMake presets and tools/. Every target installs what it lacks (tools/setup.sh).
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test fast-test arm-test compilers sanitize cuda gpu-test bench format lint install clean
+.PHONY: help demo test fast-test client-test arm-test compilers sanitize cuda gpu-test bench format lint install clean
 
 BUILD  := build/release
 PYTHON := .venv/bin/python
@@ -12,7 +12,7 @@ HAS_AVX512 := $(shell grep -qw avx512_vnni /proc/cpuinfo && echo ON || echo OFF)
 HAS_AVXVNNI := $(shell grep -qw avx_vnni /proc/cpuinfo && echo ON || echo OFF)
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 demo:  ## build the invar command, fetch SmolLM2-135M-Instruct, answer a prompt
 	tools/setup.sh demo
@@ -36,6 +36,12 @@ fast-test:  ## a minute of tests: no fuzzing, whole models or tokenizer oracles
 	cmake --preset release
 	cmake --build --preset release
 	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE 'slow|fuzz|models|tokenizer'
+
+client-test:  ## the official SDKs, LangChain, Codex and Claude Code against a server of ours
+	tools/setup.sh clients
+	cmake --preset release
+	cmake --build --preset release --target invar_app
+	tools/check_clients.sh $(BUILD)/invar
 
 compilers:  ## the frozen bits from GCC -O1 and Clang -O3 too
 	tools/setup.sh test

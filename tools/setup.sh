@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what this machine lacks for a task, and says what it does. May run any number of times.
 #
-# usage: tools/setup.sh demo|test|arm|lint|all
+# usage: tools/setup.sh demo|test|clients|arm|lint|all
 #
 # Debian packages come through apt (as root, or with sudo); Python packages go into .venv/ in the
 # source tree, pinned in tools/requirements-*.txt. Nothing else on the machine is changed.
@@ -22,13 +22,14 @@ arm_packages=(g++-aarch64-linux-gnu qemu-user googletest nlohmann-json3-dev cmak
 case "${1:-}" in
   demo) packages=("${demo_packages[@]}") requirements=() ;;
   test) packages=("${test_packages[@]}") requirements=(tools/requirements-test.txt) ;;
+  clients) packages=("${test_packages[@]}" nodejs npm) requirements=() ;;
   arm) packages=("${arm_packages[@]}") requirements=() ;;
   lint) packages=("${lint_packages[@]}") requirements=(tools/requirements-lint.txt) ;;
   all)
     packages=("${test_packages[@]}" "${arm_packages[@]}" "${lint_packages[@]}")
     requirements=(tools/requirements-test.txt tools/requirements-lint.txt)
     ;;
-  *) die "usage: tools/setup.sh demo|test|arm|lint|all" ;;
+  *) die "usage: tools/setup.sh demo|test|clients|arm|lint|all" ;;
 esac
 
 # ---- Debian packages -------------------------------------------------------------------------------
