@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
+#include <new>
 
 namespace invar {
 namespace {
@@ -19,11 +20,16 @@ void log(LogLevel level, const char* fmt, ...) {
   std::vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
   // One line each, whatever a value holds: a file's name must not look like a line of its own.
-  std::string line = escape_control(text);
-  for (char& c : line)
-    if (c == '\n') c = ' ';
   static constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
-  std::fprintf(stderr, "invar: %s: %s\n", kNames[static_cast<int>(level)], line.c_str());
+  const char* name = kNames[static_cast<int>(level)];
+  try {
+    std::string line = escape_control(text);
+    for (char& c : line)
+      if (c == '\n') c = ' ';
+    std::fprintf(stderr, "invar: %s: %s\n", name, line.c_str());
+  } catch (const std::bad_alloc&) {  // who says so may be in the middle of mending it
+    std::fprintf(stderr, "invar: %s: (no memory for this line)\n", name);
+  }
 }
 
 std::string escape_control(std::string_view text) {

@@ -1,13 +1,21 @@
 // BlockPool: a free list and one count a page.
 #include "cache/block_pool.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace invar {
 
 BlockPool::BlockPool(int num_pages) : counts_(static_cast<size_t>(num_pages)) {
   free_.reserve(counts_.size());
-  for (int32_t page = num_pages - 1; page >= 0; --page) free_.push_back(page);
+  reset();
+}
+
+void BlockPool::reset() {
+  std::fill(counts_.begin(), counts_.end(), 0);
+  free_.clear();
+  for (int32_t page = num_pages() - 1; page >= 0; --page) free_.push_back(page);
 }
 
 std::optional<int32_t> BlockPool::allocate() {

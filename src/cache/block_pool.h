@@ -21,6 +21,8 @@ class BlockPool {
   void retain(int32_t page);
   void release(int32_t page);
   int num_users(int32_t page) const;
+  // All pages are free again, whoever used them. Allocates nothing.
+  void reset();
 
  private:
   std::vector<int32_t> counts_;

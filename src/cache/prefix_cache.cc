@@ -36,7 +36,9 @@ struct PrefixCache::Node {
   int32_t page = -1;
   std::vector<int32_t> tokens;  // fewer than a page's: the page is a tail
   std::map<std::vector<int32_t>, std::unique_ptr<Node>, TokenOrder> children;
-  std::list<Node*>::iterator idle;
+  // Its place in idle_, or here while it is in use: taking it in and out allocates nothing.
+  std::list<Node*> place = {this};
+  std::list<Node*>::iterator idle = place.begin();
   bool is_idle = false;
   int64_t num_attached = 0;  // of a root
   const std::string* salt = nullptr;
@@ -58,9 +60,9 @@ std::optional<int32_t> PrefixCache::allocate() {
 void PrefixCache::attach(Holding& holding, const std::string& salt) {
   INVAR_CHECK(holding.node == nullptr && holding.pages.empty(), "attached twice");
   if (!enabled()) return;
-  const auto [found, is_new] = roots_.try_emplace(salt);
-  if (is_new) {
-    found->second = std::make_unique<Node>();
+  auto found = roots_.find(salt);
+  if (found == roots_.end()) {
+    found = roots_.emplace(salt, std::make_unique<Node>()).first;
     found->second->salt = &found->first;
   }
   holding.node = found->second.get();
@@ -151,6 +153,14 @@ void PrefixCache::release(Holding& holding) {
   if (root->num_attached == 0 && root->children.empty()) roots_.erase(std::string(*root->salt));
 }
 
+void PrefixCache::reset() {
+  idle_.clear();
+  roots_.clear();
+  std::fill(node_of_page_.begin(), node_of_page_.end(), nullptr);
+  num_kept_ = 0;
+  pool_.reset();
+}
+
 PrefixCache::Node* PrefixCache::find_child(Node& parent, Tokens tokens) const {
   const auto found = parent.children.find(tokens);
   return found == parent.children.end() ? nullptr : found->second.get();
@@ -164,19 +174,22 @@ bool PrefixCache::keep(Node& parent, Tokens tokens, int32_t page) {
   node->parent = &parent;
   node->page = page;
   node->tokens.assign(tokens.begin(), tokens.end());
-  pool_.retain(page);
-  node_of_page_[static_cast<size_t>(page)] = node.get();
-  ++num_kept_;
   std::vector<int32_t> key = node->tokens;
+  Node* kept = node.get();
   parent.children.emplace(std::move(key), std::move(node));
+  // Nothing below allocates: where memory runs out, the page was not kept.
+  pool_.retain(page);
+  node_of_page_[static_cast<size_t>(page)] = kept;
+  ++num_kept_;
   return true;
 }
 
 void PrefixCache::rename(Node& node, Tokens tokens) {
   auto& siblings = node.parent->children;
+  std::vector<int32_t> key(tokens.begin(), tokens.end()), own = key;
   auto entry = siblings.extract(node.tokens);
-  node.tokens.assign(tokens.begin(), tokens.end());
-  entry.key() = node.tokens;
+  node.tokens = std::move(own);
+  entry.key() = std::move(key);
   siblings.insert(std::move(entry));
 }
 
@@ -210,7 +223,7 @@ bool PrefixCache::evict_one() {
 
 void PrefixCache::use(Node& node) {
   pool_.retain(node.page);
-  if (node.is_idle) idle_.erase(node.idle);
+  if (node.is_idle) node.place.splice(node.place.begin(), idle_, node.idle);
   node.is_idle = false;
 }
 
@@ -218,8 +231,7 @@ void PrefixCache::release_page(int32_t page) {
   pool_.release(page);
   Node* node = node_of_page_[static_cast<size_t>(page)];
   if (node == nullptr || pool_.num_users(page) > 1) return;
-  idle_.push_front(node);
-  node->idle = idle_.begin();
+  idle_.splice(idle_.begin(), node->place, node->idle);
   node->is_idle = true;
 }
 

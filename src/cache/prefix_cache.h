@@ -82,6 +82,10 @@ class PrefixCache {
   // Gives all pages back; kept ones stay.
   void release(Holding& holding);
 
+  // Forgets everything, holdings included, which the caller empties by hand. Allocates nothing: for
+  // when memory ran out in the middle of something.
+  void reset();
+
  private:
   Node* find_child(Node& parent, std::span<const int32_t> tokens) const;
   bool keep(Node& parent, std::span<const int32_t> tokens, int32_t page);

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <list>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/result.h"
 #include "cache/block_pool.h"
 #include "cache/prefix_cache.h"
@@ -30,6 +32,7 @@ constexpr int64_t kMaxLogitBytes = 64 << 20;
 SchedulerConfig scheduler_config(const EngineParts& parts) {
   SchedulerConfig config;
   config.max_sequences = parts.max_sequences;
+  config.max_waiting = parts.max_waiting;
   config.prefill_chunk = parts.prefill_chunk;
   config.max_logit_rows =
       std::max<int64_t>(1, kMaxLogitBytes / (int64_t{4} * parts.model->info().vocab_size));
@@ -89,6 +92,9 @@ class EngineImpl : public Engine {
   void retire(Sequence& sequence);
   const std::shared_ptr<const TokenTrie>& token_trie() const;
   void count_pages();
+  void recover();
+  void end_all();
+  static void fail_without_memory(Reply& reply);
   bool step();
   bool take(Sequence& sequence, std::span<const float> logits, int64_t row);
 
@@ -116,7 +122,7 @@ class EngineImpl : public Engine {
   // Between threads.
   std::shared_ptr<WakeUp> wake_up_ = std::make_shared<WakeUp>();
   std::mutex inbox_mutex_;
-  std::vector<std::unique_ptr<Sequence>> inbox_;
+  std::list<std::unique_ptr<Sequence>> inbox_;
   int64_t num_submitted_ = 0;
   std::atomic<int> num_requests_ = 0, num_used_pages_ = 0, num_kept_pages_ = 0;
   std::atomic<int64_t> num_steps_ = 0, num_preemptions_ = 0;
@@ -182,9 +188,9 @@ Result<void> EngineImpl::enqueue(std::unique_ptr<Sequence> sequence) {
     const std::lock_guard lock(inbox_mutex_);
     if (num_requests_ >= parts_.max_waiting)
       return unavailable("%d requests wait already; try again later", parts_.max_waiting);
-    ++num_requests_;
     sequence->arrival = num_submitted_++;
     inbox_.push_back(std::move(sequence));
+    ++num_requests_;
   }
   wake_up_->signal();
   return {};
@@ -219,6 +225,8 @@ Result<void> EngineImpl::score(std::span<const int32_t> ids,
     }
   }
   if (queue->was_stopped()) return cancelled("the engine was closed");
+  if (index < static_cast<int64_t>(ids.size()))
+    return resource_exhausted("there is no memory to score this text now");
   return {};
 }
 
@@ -259,10 +267,20 @@ Result<std::vector<int32_t>> EngineImpl::prompt_ids(const GenerationRequest& req
 
 void EngineImpl::run() {
   while (!stopping_) {
-    take_inbox();
-    drop_cancelled();
-    if (!step()) wake_up_->wait();
+    bool is_idle = false;
+    try {
+      take_inbox();
+      drop_cancelled();
+      is_idle = !step();
+    } catch (const std::bad_alloc&) {
+      recover();
+    }
+    if (is_idle) wake_up_->wait();
   }
+  end_all();
+}
+
+void EngineImpl::end_all() {
   take_inbox();
   for (const auto& sequence : sequences_) {
     retire(*sequence);
@@ -271,24 +289,50 @@ void EngineImpl::run() {
   sequences_.clear();
 }
 
+// There was no memory for something, we do not know for what. Whatever stood half done is given up:
+// all pages are free, and every sequence computes its keys and values again, which gives the same
+// tokens. All but the newest, which makes room.
+void EngineImpl::recover() {
+  scheduler_.reset();
+  std::unique_ptr<Sequence> newest;
+  if (!sequences_.empty()) {
+    newest = std::move(sequences_.back());
+    sequences_.pop_back();
+  }
+  for (const auto& sequence : sequences_) scheduler_.add(*sequence);
+  count_pages();
+  log(LogLevel::kWarning, "out of memory: the newest request ends, the others start over");
+  if (newest == nullptr) return;
+  --num_requests_;
+  fail_without_memory(*newest->reply);
+  newest->reply->publish_end();
+}
+
+// Even the words may not fit.
+void EngineImpl::fail_without_memory(Reply& reply) {
+  Error error{ErrorCode::kResourceExhausted, {}};
+  try {
+    error.message = "there is no memory for this request now";
+  } catch (const std::bad_alloc&) {
+  }
+  reply.fail(std::move(error));
+}
+
 // Its pages are free before its reader learns of the end.
 void EngineImpl::retire(Sequence& sequence) {
-  if (disk_pages_ && sequence.use_prefix_cache) disk_pages_->save(sequence);
+  try {
+    if (disk_pages_ && sequence.use_prefix_cache) disk_pages_->save(sequence);
+  } catch (const std::bad_alloc&) {  // then they are not kept on disk
+  }
   scheduler_.remove(sequence);
   count_pages();
   --num_requests_;
 }
 
 void EngineImpl::take_inbox() {
-  std::vector<std::unique_ptr<Sequence>> arrived;
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    arrived.swap(inbox_);
-  }
-  for (std::unique_ptr<Sequence>& sequence : arrived) {
-    scheduler_.add(*sequence);
-    sequences_.push_back(std::move(sequence));
-  }
+  const std::lock_guard lock(inbox_mutex_);
+  for (const auto& sequence : inbox_) scheduler_.add(*sequence);
+  sequences_.splice(sequences_.end(), inbox_);
 }
 
 // Before each step, wherever the sequence is: waiting, in its prompt, or decoding.
@@ -338,7 +382,13 @@ bool EngineImpl::step() {
     INVAR_CHECK(logits.contiguous(), "logits with gaps");
     const std::span<const float> rows(num_logits > 0 ? logits.row(row) : nullptr, num_logits);
     row += window.num_logit_rows;
-    const bool has_ended = take(sequence, rows, row - 1);
+    bool has_ended = false;
+    try {
+      has_ended = take(sequence, rows, row - 1);
+    } catch (const std::bad_alloc&) {  // its state is half changed: it cannot go on
+      fail_without_memory(*sequence.reply);
+      has_ended = true;
+    }
     sequence.reply->show(sequence);
     if (!has_ended) continue;
     num_preemptions_ += sequence.num_preemptions;

@@ -2,6 +2,7 @@
 #include "engine/reply.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -157,8 +158,19 @@ void GeneratedReply::finish(FinishReason reason, Error error) {
   if (first_token != zero) result_.decode_ms = milliseconds(first_token, now);
 }
 
+// finish(), and where that finds no memory, with less in the result.
+void GeneratedReply::end_as(FinishReason reason, Error error) {
+  const ErrorCode code = error.code;
+  try {
+    finish(reason, std::move(error));
+  } catch (const std::bad_alloc&) {
+    result_.finish_reason = reason;
+    result_.error.code = code;
+  }
+}
+
 void GeneratedReply::stop() {
-  finish(FinishReason::kCancelled);
+  end_as(FinishReason::kCancelled);
   publish_end();
 }
 

@@ -34,7 +34,7 @@ struct Reply {
   virtual bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
                     SamplerScratch& scratch) = 0;
   // The model could not go on: it has ended, publish_end() is due.
-  virtual void fail(Error error) = 0;
+  virtual void fail(Error error) = 0;  // works without memory, as stop() does
   virtual void drop_constraint() {}
   virtual void publish_end() = 0;
   virtual void stop() = 0;  // cancelled, or the engine ends; publishes
@@ -82,11 +82,12 @@ class GeneratedReply : public Reply {
     constraint_.reset();
     mask_.clear();
   }
-  void fail(Error error) override { finish(FinishReason::kError, std::move(error)); }
+  void fail(Error error) override { end_as(FinishReason::kError, std::move(error)); }
   void publish_end() override { stream_->end(std::move(result_)); }
   void show(const Sequence& sequence) override;
   void stop() override;
   void finish(FinishReason reason, Error error = {});
+  void end_as(FinishReason reason, Error error = {});
 
  private:
   std::optional<int32_t> forced_id();

@@ -10,6 +10,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <new>
 
 #include "backend/backend.h"
 #include "base/check.h"
@@ -55,6 +56,22 @@ Scheduler::Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_
     : config_(config), cache_(cache), num_pages_(num_pages), source_(source) {
   INVAR_CHECK(config.max_sequences >= 1 && config.prefill_chunk >= 1 && config.max_logit_rows >= 1,
               "a step without rows");
+  running_.reserve(static_cast<size_t>(config.max_waiting));
+  waiting_.reserve(static_cast<size_t>(config.max_waiting));
+}
+
+void Scheduler::reset() {
+  for (std::vector<Sequence*>* list : {&running_, &waiting_}) {
+    for (Sequence* sequence : *list) {
+      sequence->holding.pages.clear();
+      sequence->holding.node = nullptr;
+      sequence->holding.depth = 0;
+      sequence->num_cached_tokens = 0;
+      ++sequence->num_preemptions;
+    }
+    list->clear();
+  }
+  cache_.reset();
 }
 
 void Scheduler::add(Sequence& sequence) {
@@ -282,9 +299,12 @@ void Scheduler::reuse_tail(Sequence& sequence, StepPlan& plan) {
   count_reused(sequence, sequence.num_cached_tokens + copy->num_tokens);
 }
 
-// Its pages stay in the cache, or go back to the pool.
+// Its pages stay in the cache, or go back to the pool. Works without memory.
 void Scheduler::give_pages(Sequence& sequence) {
-  cache_.publish(sequence.holding, sequence.token_ids, sequence.num_cached_tokens, true);
+  try {
+    cache_.publish(sequence.holding, sequence.token_ids, sequence.num_cached_tokens, true);
+  } catch (const std::bad_alloc&) {  // then they are not kept
+  }
   cache_.release(sequence.holding);
   sequence.num_cached_tokens = 0;
 }

@@ -35,6 +35,7 @@ struct StepPlan {
 
 struct SchedulerConfig {
   int max_sequences = 4;        // windows in a step
+  int max_waiting = 1024;       // sequences that it has at a time, running ones included
   int64_t prefill_chunk = 512;  // rows a step spends on prompts: bounds the time between two tokens
   int64_t burst_tokens = 512;   // the first so many computed of a prompt may take the burst's rows
   int64_t max_logit_rows = 512;  // of sequences with all_logits in a step; bounds their memory
@@ -45,11 +46,16 @@ class Scheduler {
   // A sequence may have at most num_pages pages' worth of positions, so that the oldest one can
   // always end; the cache's pool has that many.
   // `source` may be null: pages that the cache does not have are computed.
+  // No more than config.max_waiting sequences are added at a time, so that add() allocates nothing.
   Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages,
             PageSource* source = nullptr);
 
   void add(Sequence& sequence);     // waits for its turn
   void remove(Sequence& sequence);  // ended or cancelled, wherever it is; frees its pages
+
+  // Forgets all sequences, takes their pages away and empties the cache, as if nothing had been
+  // computed; add() them again. Allocates nothing: for when memory ran out in the middle of a step.
+  void reset();
 
   // Windows of the next step, pages reserved. Without windows (copies are due all the same) nothing
   // can run until something is added, removed or no longer paused. `rows` lowers what the step

@@ -1,0 +1,114 @@
+// Memory that runs out, at every allocation that a request makes inside the engine: the request (or
+// the newest one) ends with an error, the others with their own tokens, and nothing is left behind.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "base/log.h"
+#include "engine/fakes.h"
+
+namespace {
+
+// The allocation that fails, counted down by all threads but those that are exempt.
+std::atomic<int64_t> countdown = 0;  // 0: none
+thread_local bool is_exempt = false;
+
+bool fails_now() {
+  if (is_exempt || countdown.load(std::memory_order_relaxed) == 0) return false;
+  return countdown.fetch_sub(1) == 1;
+}
+
+void* allocate(size_t size, size_t alignment) {
+  if (fails_now()) throw std::bad_alloc();
+  void* memory = alignment > alignof(std::max_align_t)
+                     ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+                     : std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+// All of this program's.
+void* operator new(size_t size) { return allocate(size, 0); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return allocate(size, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace invar {
+namespace {
+
+using namespace testing;
+
+GenerationRequest request_of(uint64_t seed) {
+  GenerationRequest request;
+  request.prompt = std::string(300, 'x') + std::to_string(seed);
+  request.max_tokens = 6;
+  request.ignore_end = true;
+  request.sampling.temperature = 1;
+  request.sampling.repetition_penalty = 1.1f;
+  request.sampling.seed = seed;
+  request.stop = {"no such text"};
+  request.top_logprobs = 2;
+  request.report_progress = true;
+  return request;
+}
+
+TEST(Allocation, EachFailureEndsAtMostOneRequest) {
+  set_log_level(LogLevel::kError);
+  is_exempt = true;
+  // Pages for two and a half: preemption, eviction and the prefix cache take part.
+  auto engine = fake_engine({.context = 512, .num_pages = 5, .prefill_chunk = 64});
+  std::vector<std::vector<int32_t>> expected;
+  for (uint64_t seed = 0; seed < 3; ++seed)
+    expected.push_back(generate(*engine, request_of(seed)).token_ids);
+
+  int64_t num_failed = 0, n = 0;
+  for (bool fired = true; fired; ++n) {
+    std::vector<std::unique_ptr<TokenStream>> streams;
+    countdown = n + 1;
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      auto stream = engine->submit(request_of(seed));
+      ASSERT_TRUE(stream.ok());
+      streams.push_back(*std::move(stream));
+    }
+    int failed_now = 0;
+    for (size_t i = 0; i < streams.size(); ++i) {
+      const GenerationResult result = finish(*streams[i]);
+      if (result.finish_reason == FinishReason::kError) {
+        EXPECT_EQ(result.error.code, ErrorCode::kResourceExhausted);
+        ++failed_now;
+        continue;
+      }
+      ASSERT_EQ(result.finish_reason, FinishReason::kLength) << "allocation " << n;
+      EXPECT_EQ(result.token_ids, expected[i]) << "allocation " << n;
+    }
+    fired = countdown.exchange(0) == 0;
+    EXPECT_LE(failed_now, 1) << "allocation " << n;
+    num_failed += failed_now;
+    streams.clear();
+    if (n % 16 == 0) {
+      EXPECT_EQ(generate(*engine, request_of(1)).token_ids, expected[1]) << "allocation " << n;
+    }
+    // The engine's thread may still be at the end of the step.
+    for (int i = 0; i < 1000 && engine_gauges(*engine).num_requests > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(engine_gauges(*engine).num_requests, 0);
+    EXPECT_EQ(engine_gauges(*engine).num_used_pages, 0) << "allocation " << n;
+    if (HasFailure()) break;
+  }
+  RecordProperty("allocations", std::to_string(n));
+  EXPECT_GT(n, 100) << "there are many more allocations than that";
+  EXPECT_GT(num_failed, 100);
+  is_exempt = false;
+  set_log_level(LogLevel::kWarning);
+}
+
+}  // namespace
+}  // namespace invar
