@@ -463,6 +463,30 @@ class StreamsFromOutsideTest(ScriptedTest):
             self.assertIn(ping, raw)
             api_streams.parse(raw)
 
+    def test_cancelled_by_id(self):
+        for path, body, final in (
+            ("/v1/responses", {"input": "KEY: silent"}, "response.failed"),
+            ("/v1/messages", {"messages": [{"role": "user", "content": "KEY: silent"}], "max_tokens": 9}, "error"),
+        ):
+            connection = http.client.HTTPConnection(self.address.removeprefix("http://"), timeout=30)
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            first = answer.readline() + answer.readline()
+            opening = json.loads(first.split(b"\n")[1].removeprefix(b"data: "))
+            name = (opening.get("response") or opening.get("message"))["id"]
+            with urllib.request.urlopen(self.address + "/v1/requests", timeout=10) as listed:
+                (entry,) = json.load(listed)["data"]
+            self.assertEqual((entry["id"], entry["endpoint"]), (name, path))
+            cancel = urllib.request.Request(self.address + "/v1/requests/" + name, method="DELETE")
+            with urllib.request.urlopen(cancel, timeout=10) as cancelled:
+                self.assertTrue(json.load(cancelled)["cancelled"])
+            events = api_streams.parse(first + answer.read())
+            connection.close()
+            self.assertEqual(events[-1][0], final)
+            if final == "response.failed":
+                response = api_streams.response_of(events)
+                self.assertEqual(response["error"]["code"], "request_cancelled")
+
     def test_draining_ends_streams(self):
         for path, body in (
             ("/v1/responses", {"input": "KEY: silent"}),
