@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <new>
 #include <thread>
 
 #include "base/log.h"
@@ -92,7 +93,7 @@ class Server final : public HttpServer {
     for (tcp::acceptor& acceptor : acceptors_)
       asio::co_spawn(io_[0]->context, accept(acceptor), [](std::exception_ptr) {});
     for (const std::unique_ptr<IoThread>& io : io_)
-      threads_.emplace_back([&context = io->context] { context.run(); });
+      threads_.emplace_back([&context = io->context] { run_io(context); });
   }
 
   ~Server() override { stop(); }
@@ -131,18 +132,44 @@ class Server final : public HttpServer {
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
         continue;
       }
-      const tcp::endpoint peer = socket.remote_endpoint(error);
-      if (error) continue;
-      set_options(socket);
-      const asio::ip::address address = plain_address(peer.address());
-      if (!context_.admit(address)) {
-        ++context_.stats.refused;
-        refuse_connection(socket);
-        continue;
+      try {
+        begin(io, std::move(socket));
+      } catch (const std::bad_alloc&) {  // this connection is closed, others are accepted
       }
-      ++context_.stats.accepted;
-      auto connection = std::make_shared<Connection>(context_, io, std::move(socket), address);
-      asio::post(io.context, [connection = std::move(connection)] { connection->start(); });
+    }
+  }
+
+  void begin(IoThread& io, tcp::socket socket) {
+    error_code error;
+    const tcp::endpoint peer = socket.remote_endpoint(error);
+    if (error) return;
+    set_options(socket);
+    const asio::ip::address address = plain_address(peer.address());
+    if (!context_.admit(address)) {
+      ++context_.stats.refused;
+      refuse_connection(socket);
+      return;
+    }
+    ++context_.stats.accepted;
+    std::shared_ptr<Connection> connection;
+    try {
+      connection = std::make_shared<Connection>(context_, io, std::move(socket), address);
+    } catch (const std::bad_alloc&) {
+      context_.leave(address);
+      throw;
+    }
+    asio::post(io.context, [connection = std::move(connection)] { connection->start(); });
+  }
+
+  // What finds no memory is given up alone; the thread goes on.
+  static void run_io(asio::io_context& context) {
+    for (;;) {
+      try {
+        context.run();
+        return;
+      } catch (const std::bad_alloc&) {
+        log(LogLevel::kWarning, "out of memory: an event of a connection was lost");
+      }
     }
   }
 
