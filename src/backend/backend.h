@@ -217,6 +217,15 @@ class Backend {
   // logits[t] = w x[t] with w of role kHead; softcap > 0: softcap * tanh(logit / softcap).
   virtual void lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) = 0;
 
+  // After begin_step(): of each logit row i with rows[i] != 0 the host wants the id of the largest
+  // logit alone, the first of equals, among the ids below num_ids that `never` (ascending,
+  // unchanged as long as the model is there) does not name. A backend may ignore it.
+  virtual void want_best(std::span<const uint8_t> /*rows*/, int32_t /*num_ids*/,
+                         std::span<const int32_t> /*never*/) {}
+  // After synchronize(): the ids that were wanted; -1: not wanted or not found, the row's logits
+  // are there. Where an id is, they may not be. Empty: nobody looked.
+  virtual std::span<const int32_t> best_ids() const { return {}; }
+
   // Ends a step: the host may read its logits now. Without logits a device may still be at work.
   // Nothing to do on a CPU.
   virtual void synchronize() {}

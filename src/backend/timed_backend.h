@@ -87,6 +87,11 @@ class TimedBackend final : public Backend {
     return inner_->logits_memory(arena, num_rows, num_cols);
   }
   void lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) override;
+  void want_best(std::span<const uint8_t> rows, int32_t num_ids,
+                 std::span<const int32_t> never) override {
+    inner_->want_best(rows, num_ids, never);
+  }
+  std::span<const int32_t> best_ids() const override { return inner_->best_ids(); }
   void synchronize() override;  // ends the step
   void synchronize_op() override { inner_->synchronize_op(); }
 

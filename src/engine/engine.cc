@@ -117,6 +117,7 @@ class EngineImpl : public Engine {
   PromptPace pace_;
   ModelRunner runner_;
   SamplerScratch scratch_;
+  std::vector<uint8_t> best_rows_;  // by logit row of a step: only the largest logit's id is wanted
   std::list<std::unique_ptr<Sequence>> sequences_;  // running and waiting
 
   // Between threads.
@@ -369,6 +370,12 @@ bool EngineImpl::step() {
     return plan.num_loaded_pages > 0;
   }
 
+  best_rows_.clear();
+  for (const PlannedWindow& window : plan.windows)
+    for (int64_t i = 0; i < window.num_logit_rows; ++i)
+      best_rows_.push_back(window.num_logit_rows == 1 && !window.sequence->all_logits &&
+                           window.sequence->reply->wants_best());
+  runner_.want_best(best_rows_, *vocabulary_.sampleable);
   const Tensor logits = runner_.run(plan);
   pace_.note(num_replies, plan.num_rows - num_replies,
              std::chrono::duration<double>(Clock::now() - now).count());
@@ -381,6 +388,9 @@ bool EngineImpl::step() {
     const size_t num_logits = static_cast<size_t>(window.num_logit_rows * logits.num_cols);
     INVAR_CHECK(logits.contiguous(), "logits with gaps");
     const std::span<const float> rows(num_logits > 0 ? logits.row(row) : nullptr, num_logits);
+    const std::span<const int32_t> best = parts_.backend->best_ids();
+    if (num_logits > 0 && !best.empty() && best[static_cast<size_t>(row)] >= 0)
+      sequence.reply->give_best(best[static_cast<size_t>(row)]);
     row += window.num_logit_rows;
     bool has_ended = false;
     try {

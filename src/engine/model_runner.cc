@@ -14,6 +14,11 @@ void ModelRunner::copy_pages(const StepPlan& plan) {
   for (const PageCopy& copy : plan.copies) backend_.copy_page(cache_, copy.from, copy.to);
 }
 
+void ModelRunner::want_best(std::span<const uint8_t> rows, const SampleableIds& ids) {
+  best_rows_.assign(rows.begin(), rows.end());
+  best_among_ = &ids;
+}
+
 Tensor ModelRunner::run(const StepPlan& plan) {
   copy_pages(plan);
   token_ids_.clear();
@@ -23,6 +28,9 @@ Tensor ModelRunner::run(const StepPlan& plan) {
   sequences_.clear();
   arena_.reset();
   backend_.begin_step();
+  if (best_among_ != nullptr)
+    backend_.want_best(best_rows_, best_among_->num_ids, best_among_->never);
+  best_among_ = nullptr;
   for (const PlannedWindow& planned : plan.windows) {
     const Sequence& sequence = *planned.sequence;
     const int64_t first_row = static_cast<int64_t>(token_ids_.size());

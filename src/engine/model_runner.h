@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "engine/scheduler.h"
 #include "models/model.h"
+#include "sampling/sampler.h"
 #include "tensor/tensor.h"
 
 namespace invar {
@@ -18,6 +19,8 @@ class ModelRunner {
   // Logits of the plan's logit rows, window after window, [rows, vocab_size]; valid until the next
   // call.
   Tensor run(const StepPlan& plan);
+  // For the next run(): as Backend::want_best(), by logit row.
+  void want_best(std::span<const uint8_t> rows, const SampleableIds& ids);
   // A plan without windows: only its copies.
   void copy_pages(const StepPlan& plan);
 
@@ -29,6 +32,8 @@ class ModelRunner {
   std::vector<int32_t> token_ids_, positions_, logit_rows_;
   std::vector<Window> windows_;
   std::vector<SequenceText> sequences_;
+  std::vector<uint8_t> best_rows_;
+  const SampleableIds* best_among_ = nullptr;
 };
 
 }  // namespace invar

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -85,7 +86,14 @@ std::optional<int32_t> GeneratedReply::forced_id() {
   return budget.closing_ids[num_forced_++];
 }
 
+bool GeneratedReply::wants_best() const {
+  return !constraint_ && sampler_.takes_best() && spec_.top_logprobs < 0 &&
+         spec_.reasoning_budget.max_tokens < 0 && spec_.max_tokens > 0 &&
+         static_cast<int64_t>(result_.token_ids.size()) >= spec_.min_tokens;
+}
+
 Result<int32_t> GeneratedReply::choose(std::span<const float> logits, SamplerScratch& scratch) {
+  if (best_ >= 0) return std::exchange(best_, -1);
   INVAR_TRY_VOID(fill_mask());
   if (const std::optional<int32_t> id = forced_id()) {
     const size_t word = static_cast<size_t>(*id) / 64;

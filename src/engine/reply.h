@@ -33,6 +33,10 @@ struct Reply {
   // once its pages are free.
   virtual bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
                     SamplerScratch& scratch) = 0;
+  // Whether the next take() of one row only looks for the largest logit among all that may be
+  // sampled, and if so which id that was, told in front of take().
+  virtual bool wants_best() const { return false; }
+  virtual void give_best(int32_t) {}
   // The model could not go on: it has ended, publish_end() is due.
   virtual void fail(Error error) = 0;  // works without memory, as stop() does
   virtual void drop_constraint() {}
@@ -78,6 +82,8 @@ class GeneratedReply : public Reply {
   void note_progress(const Sequence& sequence) override;
   bool take(Sequence& sequence, std::span<const float> logits, int64_t vocab_size,
             SamplerScratch& scratch) override;
+  bool wants_best() const override;
+  void give_best(int32_t id) override { best_ = id; }
   void drop_constraint() override {
     constraint_.reset();
     mask_.clear();
@@ -103,6 +109,7 @@ class GeneratedReply : public Reply {
   std::vector<uint64_t> mask_;  // empty: every id may be drawn
   ReplyText text_;
   int64_t num_reasoning_tokens_ = 0;
+  int32_t best_ = -1;      // of the row that take() gets next
   size_t num_forced_ = 0;  // of the budget's closing ids; all: reasoning was closed
   std::shared_ptr<StreamState> stream_;
   GenerationResult result_;

@@ -55,6 +55,14 @@ class Sampler {
   void see_prompt(std::span<const int32_t> prompt);
   void see_reply(int32_t id);
 
+  // Whether draw() without a mask takes the largest logit, the lowest id of equals, of all ids that
+  // may be sampled.
+  bool takes_best() const {
+    return (params_.temperature == 0 || params_.top_k == 1) && params_.logit_bias.empty() &&
+           params_.repetition_penalty == 1 && params_.frequency_penalty == 0 &&
+           params_.presence_penalty == 0;
+  }
+
   // The id at `position` of the reply (0: its first token). `allowed`: bit id says whether it may
   // be drawn (a constraint's mask); empty: all may. Errors: a logit that is not finite, or no id
   // left to choose from.

@@ -80,6 +80,7 @@ class Decoder {
   std::vector<float> step(const std::vector<int32_t>& ids, const std::vector<Window>& windows) {
     arena_.reset();
     backend_.begin_step();
+    backend_.want_best(want_best, d_.vocab, never);
     const auto pause = [&] {
       if (op_by_op) backend_.synchronize_op();
     };
@@ -149,6 +150,8 @@ class Decoder {
   }
 
   bool op_by_op = false;
+  std::vector<uint8_t> want_best;
+  std::vector<int32_t> never;
 
  private:
   struct Packed {
@@ -327,6 +330,35 @@ TEST(CudaBackend, StreamsEqualSolo) {
     EXPECT_EQ(count_different(all.data(), solo.data(), static_cast<int64_t>(solo.size())), 0)
         << num_sequences;
   }
+}
+
+TEST(CudaBackend, FindsBestIds) {
+  const Dims d;
+  const Weights weights = make_weights(d);
+  auto backend = make_cuda_backend({});
+  ASSERT_TRUE(backend.ok());
+  const std::vector<int32_t> ids = random_ids(7, 3, d.vocab), pages = {0};
+  const std::vector<Window> windows = {{0, 3, 0, pages}};
+  Decoder plain(**backend, d, weights, 1), best(**backend, d, weights, 1);
+  const std::vector<float> logits = plain.step(ids, windows);
+  const auto best_of = [&](int row) {
+    const auto first = logits.begin() + row * d.vocab;
+    return static_cast<int32_t>(std::max_element(first, first + d.vocab) - first);
+  };
+  best.want_best = {1, 0, 1};
+  for (const bool op_by_op : {false, true, false, false}) {
+    best.op_by_op = op_by_op;
+    const std::vector<float> got = best.step(ids, windows);
+    const std::span<const int32_t> found = (*backend)->best_ids();
+    ASSERT_EQ(found.size(), 3u);
+    EXPECT_EQ(found[0], best_of(0));
+    EXPECT_EQ(found[1], -1);
+    EXPECT_EQ(found[2], best_of(2));
+    EXPECT_EQ(count_different(got.data() + d.vocab, logits.data() + d.vocab, d.vocab), 0);
+  }
+  best.never = {best_of(0)};
+  best.step(ids, windows);
+  EXPECT_NE((*backend)->best_ids()[0], best_of(0));
 }
 
 TEST(CudaBackend, NamesUnknownTuning) {

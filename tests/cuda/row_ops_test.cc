@@ -136,5 +136,48 @@ TEST(CudaRowOps, GatherRows) {
     EXPECT_EQ(count_different(got.data() + i * 64, x.data() + rows[i] * 64, 64), 0);
 }
 
+// The first of the largest, whatever the ties, zeros and banned ids; a row with a number that is
+// not finite says so.
+TEST(CudaRowOps, FindsBestIds) {
+  constexpr int kRows = 40, kCols = 9001, kNumIds = 8990;
+  Random random(91);
+  std::vector<float> logits(size_t{kRows} * kCols);
+  std::vector<uint32_t> banned((kCols + 31) / 32, 0);
+  for (int i = 0; i < 500; ++i) {
+    const int id = random.below(kNumIds);
+    banned[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  }
+  for (int row = 0; row < kRows; ++row)
+    for (int col = 0; col < kCols; ++col) {
+      float& x = logits[static_cast<size_t>(row) * kCols + static_cast<size_t>(col)];
+      // Few values, so that the largest comes often; some rows of zeros of both signs.
+      x = row % 4 == 3 ? (random.below(2) ? 0.f : -0.f)
+                       : static_cast<float>(random.below(row % 4 == 0 ? 30000 : 40)) - 100.f;
+    }
+  logits[size_t{5} * kCols + 77] = std::nanf("");
+  logits[size_t{6} * kCols + kCols - 1] = INFINITY;  // beyond the ids
+  const DeviceBuffer<float> device_logits(logits);
+  const DeviceBuffer<uint32_t> device_banned(banned);
+  for (const bool bans : {false, true}) {
+    DeviceBuffer<unsigned long long> best(std::vector<unsigned long long>(kRows, 0));
+    best_ids(nullptr, device_logits.data(), kCols, kRows, kCols, kNumIds,
+             bans ? device_banned.data() : nullptr, best.data());
+    const std::vector<unsigned long long> got = best.get();
+    for (int row = 0; row < kRows; ++row) {
+      int32_t want = -1;
+      const float* values = logits.data() + static_cast<size_t>(row) * kCols;
+      for (int32_t id = 0; id < kNumIds; ++id) {
+        if (bans && (banned[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) continue;
+        if (want < 0 || values[id] > values[want]) want = id;
+      }
+      if (row == 5 || row == 6) {
+        EXPECT_EQ(got[static_cast<size_t>(row)], kNotFinite) << row;
+        want = -1;
+      }
+      EXPECT_EQ(decode_best(got[static_cast<size_t>(row)]), want) << row;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace invar::cuda

@@ -21,12 +21,14 @@ constexpr int kWarps = 16, kThreads = kWarps * 32;
 constexpr int kPieceBytes = 32 * 1024, kPieces = 6;
 constexpr int kSms = 132;
 
+// Rows of q and p are 64 bytes more than a multiple of 128: eight lanes that read together, four of
+// one row and four of the next, then meet different banks.
 template <int kHeadDim>
 struct StreamShared {
-  __nv_bfloat16 q[16][kHeadDim + 8];
-  __nv_bfloat16 p[16][kPRow];
+  __nv_bfloat16 q[16][kHeadDim + 32];
+  __nv_bfloat16 p[16][kGroupKeys + 32];
   float pair_sum[2 * kWarps][16][4];  // p of two keys: [eight keys][row][lane of a quad]
-  float top[kWarps][16];
+  float top[16][kWarps];
   float tile_sum[4][16];
   __nv_bfloat16 new_k[kHeadDim], new_v[kHeadDim];
   uint64_t full[kPieces], empty[kPieces];
@@ -117,6 +119,19 @@ __device__ __forceinline__ uint4 shared_vector(uint32_t address) {
   return v;
 }
 
+// Two neighbouring steps of 32 columns of a row, 64 bytes each, in a piece of keys or values, whose
+// rows all begin at the same bank: odd rows read the second step first.
+struct TwoSteps {
+  uint4 first, second;
+};
+__device__ __forceinline__ TwoSteps two_steps(uint32_t address, bool odd) {
+  const uint4 a = shared_vector(odd ? address + 64 : address);
+  const uint4 b = shared_vector(odd ? address : address + 64);
+  auto pick = [&](uint32_t x, uint32_t y) { return odd ? y : x; };
+  return {{pick(a.x, b.x), pick(a.y, b.y), pick(a.z, b.z), pick(a.w, b.w)},
+          {pick(b.x, a.x), pick(b.y, a.y), pick(b.z, a.z), pick(b.w, a.w)}};
+}
+
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads + 32, 1)
     attention_stream_kernel(const __grid_constant__ AttentionParams p) {
@@ -199,6 +214,10 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     piece_at(piece, at, phase);
     if (lane == 0) barrier_arrive(shared_address(&shared.empty[at]));
   };
+  // The query's fragments, where registers allow; every warp needs all of it for every group.
+  constexpr bool kHoldQuery = kHeadDim <= 128;
+  uint4 query[kHoldQuery ? kSteps : 1][2];
+  const bool odd = g & 1;
   bool new_query = true;
   for (int i = first; i < last; ++i) {
     const int position = item.w.start, row = item.w.first_row, group = item.group;
@@ -239,6 +258,13 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
         put(6, nv.w);
       }
       sync();
+      if constexpr (kHoldQuery) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          query[step][0] = *reinterpret_cast<const uint4*>(&shared.q[g][step * 32 + 8 * t]);
+          query[step][1] = *reinterpret_cast<const uint4*>(&shared.q[g + 8][step * 32 + 8 * t]);
+        }
+      }
     }
 
     // Scores of 16 rows x 16 keys.
@@ -253,19 +279,35 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
           wait_piece(piece) + ((warp * 16 % kPieceKeys + g) * kHeadDim + 8 * t) * 2;
       if (scores) {
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          const int at = step * 32 + 8 * t;
-          const uint4 low = *reinterpret_cast<const uint4*>(&shared.q[g][at]);
-          const uint4 high = *reinterpret_cast<const uint4*>(&shared.q[g + 8][at]);
-          const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
-                         a1[4] = {low.z, high.z, low.w, high.w};
+        for (int pair = 0; pair < kSteps; pair += 2) {
+          TwoSteps k[2];
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
-            uint4 k = shared_vector(keys + (n * 8 * kHeadDim + step * 32) * 2);
-            if (warp * 16 + n * 8 + g == new_key)
-              k = *reinterpret_cast<const uint4*>(&shared.new_k[at]);
-            mma_step(score[n], a0, k.x, k.y);
-            mma_step(score[n], a1, k.z, k.w);
+            k[n] = two_steps(keys + (n * 8 * kHeadDim + pair * 32) * 2, odd);
+            if (warp * 16 + n * 8 + g == new_key) {
+              const auto* at = reinterpret_cast<const uint4*>(&shared.new_k[pair * 32 + 8 * t]);
+              k[n] = {at[0], at[4]};
+            }
+          }
+#pragma unroll
+          for (int second = 0; second < 2; ++second) {
+            const int step = pair + second, at = step * 32 + 8 * t;
+            uint4 low, high;
+            if constexpr (kHoldQuery) {
+              low = query[step][0];
+              high = query[step][1];
+            } else {
+              low = *reinterpret_cast<const uint4*>(&shared.q[g][at]);
+              high = *reinterpret_cast<const uint4*>(&shared.q[g + 8][at]);
+            }
+            const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
+                           a1[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+              const uint4& v = second ? k[n].second : k[n].first;
+              mma_step(score[n], a0, v.x, v.y);
+              mma_step(score[n], a1, v.z, v.w);
+            }
           }
         }
       }
@@ -296,16 +338,20 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
           top = fmaxf(top, x);
         }
       top = quad_max(top);
-      if (t == 0) shared.top[warp][8 * half + g] = top;
+      if (t == 0) shared.top[8 * half + g][warp] = top;
     }
     sync();
 
     float m_group[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float top = shared.top[0][8 * half + g];
+      const auto* tops = reinterpret_cast<const float4*>(shared.top[8 * half + g]);
+      float top = -INFINITY;
 #pragma unroll
-      for (int j = 1; j < kWarps; ++j) top = fmaxf(top, shared.top[j][8 * half + g]);
+      for (int j = 0; j < kWarps / 4; ++j) {
+        const float4 four = tops[j];
+        top = fmaxf(top, fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)));
+      }
       m_group[half] = top;
       const float base = top == -INFINITY ? 0.f : top;
 #pragma unroll
@@ -342,21 +388,28 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
       // would add zeros, which change nothing: left out.
       const uint32_t bits = __bfloat16_as_ushort(shared.new_v[dim + g]);
 #pragma unroll
-      for (int step = 0; step < 8; ++step) {
-        if (step * 32 >= left) continue;
-        uint4 v = shared_vector(values + step * 64);
-        if (new_key >= 0) {
-          const int keep = left - step * 32 - 8 * t;  // of this lane's eight keys
-          const int at = new_key - step * 32 - 8 * t;
-          v = {stream_pair(v.x, keep, at, bits), stream_pair(v.y, keep - 2, at - 2, bits),
-               stream_pair(v.z, keep - 4, at - 4, bits), stream_pair(v.w, keep - 6, at - 6, bits)};
+      for (int pair = 0; pair < 8; pair += 2) {
+        if (pair * 32 >= left) continue;
+        const TwoSteps two = two_steps(values + pair * 64, odd);
+#pragma unroll
+        for (int second = 0; second < 2; ++second) {
+          const int step = pair + second;
+          if (step * 32 >= left) continue;
+          uint4 v = second ? two.second : two.first;
+          if (new_key >= 0) {
+            const int keep = left - step * 32 - 8 * t;  // of this lane's eight keys
+            const int at = new_key - step * 32 - 8 * t;
+            v = {stream_pair(v.x, keep, at, bits), stream_pair(v.y, keep - 2, at - 2, bits),
+                 stream_pair(v.z, keep - 4, at - 4, bits),
+                 stream_pair(v.w, keep - 6, at - 6, bits)};
+          }
+          const uint4 low = *reinterpret_cast<const uint4*>(&shared.p[g][step * 32 + 8 * t]);
+          const uint4 high = *reinterpret_cast<const uint4*>(&shared.p[g + 8][step * 32 + 8 * t]);
+          const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
+                         a1[4] = {low.z, high.z, low.w, high.w};
+          mma_step(out[n], a0, v.x, v.y);
+          mma_step(out[n], a1, v.z, v.w);
         }
-        const uint4 low = *reinterpret_cast<const uint4*>(&shared.p[g][step * 32 + 8 * t]);
-        const uint4 high = *reinterpret_cast<const uint4*>(&shared.p[g + 8][step * 32 + 8 * t]);
-        const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
-                       a1[4] = {low.z, high.z, low.w, high.w};
-        mma_step(out[n], a0, v.x, v.y);
-        mma_step(out[n], a1, v.z, v.w);
       }
     }
     __syncwarp();

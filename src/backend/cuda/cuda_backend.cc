@@ -192,6 +192,9 @@ class CudaBackend : public Backend {
     contents_.clear();
     host_copies_.clear();
     num_run_ = 0;
+    wanted_best_.clear();
+    best_.clear();
+    best_array_ = -1;
     op_by_op_ = false;
     array_memory_ = nullptr;
     array_bytes_ = 0;
@@ -308,7 +311,21 @@ class CudaBackend : public Backend {
     op.y = output(logits, OutputType::kF32);
     record_.ops.push_back(op);
     host_copies_.push_back({op.y.buffer, logits});
+    if (static_cast<int64_t>(wanted_best_.size()) == logits.num_rows) add_best(op.y);
   }
+
+  void want_best(std::span<const uint8_t> rows, int32_t num_ids,
+                 std::span<const int32_t> never) override {
+    if (std::all_of(rows.begin(), rows.end(), [](uint8_t wanted) { return wanted == 0; })) return;
+    wanted_best_.assign(rows.begin(), rows.end());
+    num_ids_ = num_ids;
+    if (never.data() == never_.data() && never.size() == never_.size()) return;
+    never_ = never;
+    banned_.assign((static_cast<size_t>(std::max(num_ids, never.back() + 1)) + 31) / 32, 0);
+    for (const int32_t id : never) banned_[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+    constants_.check_all_again();
+  }
+  std::span<const int32_t> best_ids() const override { return best_; }
 
   void synchronize() override {
     if (op_by_op_) return synchronize_op();
@@ -316,8 +333,11 @@ class CudaBackend : public Backend {
     if (num_run_ < record_.ops.size()) runner_->run(record_);
     num_run_ = record_.ops.size();
     copy_to_host();
-    // Nobody can look at anything else, so a prompt's chunks follow each other without a gap.
-    if (has_logits) CUDA_CHECK(cudaStreamSynchronize(stream_));
+    // Without logits nobody can look at anything, so that a prompt's chunks follow each other
+    // without a gap.
+    if (!has_logits) return runner_->wait_for_last_but_one();
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    read_best();
   }
 
   void synchronize_op() override {
@@ -326,6 +346,7 @@ class CudaBackend : public Backend {
     num_run_ = record_.ops.size();
     copy_to_host();
     CUDA_CHECK(cudaStreamSynchronize(stream_));
+    read_best();
   }
 
  private:
@@ -451,15 +472,63 @@ class CudaBackend : public Backend {
     op.max_groups = windows_of_step_.max_groups;
   }
 
+  void add_best(StepTensor logits) {
+    const std::vector<unsigned long long> none(wanted_best_.size(), 0);
+    StepOp op;
+    op.kind = StepOpKind::kBestIds;
+    op.x = op.y = logits;
+    op.array = array(std::span<const unsigned long long>(none));
+    op.num_ids = num_ids_;
+    op.banned = never_.empty() ? nullptr : constants_.get(std::span<const uint32_t>(banned_));
+    record_.ops.push_back(op);
+    best_array_ = op.array;
+  }
+
+  void copy_rows(const HostCopy& copy, int64_t first, int64_t num_rows) {
+    const Tensor& to = copy.to;
+    const size_t row_bytes = static_cast<size_t>(to.num_cols) * 4;
+    const auto* from = static_cast<const uint8_t*>(runner_->buffer(copy.buffer));
+    CUDA_CHECK(cudaMemcpy2DAsync(to.row(first), static_cast<size_t>(to.row_stride) * 4,
+                                 from + static_cast<size_t>(first) * row_bytes, row_bytes,
+                                 row_bytes, static_cast<size_t>(num_rows), cudaMemcpyDeviceToHost,
+                                 stream_));
+  }
+
   void copy_to_host() {
     for (const HostCopy& copy : host_copies_) {
-      const Tensor& to = copy.to;
-      const size_t row_bytes = static_cast<size_t>(to.num_cols) * 4;
-      CUDA_CHECK(cudaMemcpy2DAsync(
-          to.data, static_cast<size_t>(to.row_stride) * 4, runner_->buffer(copy.buffer), row_bytes,
-          row_bytes, static_cast<size_t>(to.num_rows), cudaMemcpyDeviceToHost, stream_));
+      if (best_array_ < 0) {
+        copy_rows(copy, 0, copy.to.num_rows);
+        continue;
+      }
+      for (int64_t row = 0; row < copy.to.num_rows; ++row)
+        if (wanted_best_[static_cast<size_t>(row)] == 0) copy_rows(copy, row, 1);
+      const size_t bytes = wanted_best_.size() * sizeof(unsigned long long);
+      if (best_host_bytes_ < bytes) {
+        best_host_ = PinnedMemory(2 * bytes);
+        best_host_bytes_ = 2 * bytes;
+      }
+      CUDA_CHECK(cudaMemcpyAsync(best_host_.data(), runner_->array_data(record_, best_array_),
+                                 bytes, cudaMemcpyDeviceToHost, stream_));
+      best_of_ = copy;
     }
     host_copies_.clear();
+  }
+
+  // A row in which nothing was found is the host's to look at: it says what is wrong.
+  void read_best() {
+    if (best_of_.buffer < 0) return;
+    const auto* found = reinterpret_cast<const unsigned long long*>(best_host_.data());
+    bool copied = false;
+    best_.assign(wanted_best_.size(), -1);
+    for (size_t row = 0; row < best_.size(); ++row) {
+      if (wanted_best_[row] == 0) continue;
+      best_[row] = decode_best(found[row]);
+      if (best_[row] >= 0) continue;
+      copy_rows(best_of_, static_cast<int64_t>(row), 1);
+      copied = true;
+    }
+    if (copied) CUDA_CHECK(cudaStreamSynchronize(stream_));
+    best_of_ = {};
   }
 
   ThreadPool pool_;  // packs
@@ -478,6 +547,15 @@ class CudaBackend : public Backend {
   uint8_t* array_memory_ = nullptr;
   size_t array_bytes_ = 0;
   std::vector<HostCopy> host_copies_;
+  std::vector<uint8_t> wanted_best_;  // by logit row
+  int32_t num_ids_ = 0;
+  std::span<const int32_t> never_;
+  std::vector<uint32_t> banned_;  // never_, a bit an id
+  int best_array_ = -1;
+  HostCopy best_of_;
+  PinnedMemory best_host_;
+  size_t best_host_bytes_ = 0;
+  std::vector<int32_t> best_;
   size_t num_run_ = 0;  // ops that ran already
   bool op_by_op_ = false;
   struct WindowsOfStep {

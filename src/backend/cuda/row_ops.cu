@@ -166,6 +166,39 @@ __global__ void __launch_bounds__(256)
     *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
 }
 
+constexpr int kBestThreads = 256, kBestCols = 4096;  // of a block
+__global__ void __launch_bounds__(kBestThreads)
+    best_ids_kernel(const float* logits, int64_t stride, int num_cols, int num_ids,
+                    const uint32_t* banned, unsigned long long* best) {
+  __shared__ unsigned long long warps[kBestThreads / 32];
+  wait_for_producer();
+  let_next_kernel_start();
+  const float* row = logits + blockIdx.y * stride;
+  unsigned long long top = 0;
+#pragma unroll
+  for (int i = 0; i < kBestCols / kBestThreads; ++i) {
+    const int id = blockIdx.x * kBestCols + i * kBestThreads + threadIdx.x;
+    if (id >= num_cols) continue;
+    const float v = __fadd_rn(__ldcg(row + id), 0.f);  // no negative zero: equals are equal
+    const uint32_t bits = __float_as_uint(v);
+    if ((bits & 0x7f800000u) == 0x7f800000u) {
+      top = ~0ull;
+      continue;
+    }
+    if (id >= num_ids || (banned != nullptr && (banned[id >> 5] >> (id & 31) & 1))) continue;
+    const uint32_t order = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+    top = max(top, static_cast<unsigned long long>(order) << 32 | ~static_cast<uint32_t>(id));
+  }
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) top = max(top, __shfl_xor_sync(~0u, top, o));
+  if ((threadIdx.x & 31) == 0) warps[threadIdx.x >> 5] = top;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+#pragma unroll
+  for (int i = 1; i < kBestThreads / 32; ++i) top = max(top, warps[i]);
+  atomicMax(best + blockIdx.y, top);
+}
+
 void check_rows(const float* x, int64_t x_stride, int num_cols) {
   INVAR_CHECK(num_cols % 4 != 0 || (x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0),
               "rows of x are not aligned to 16 bytes");
@@ -227,6 +260,13 @@ void rope_table(cudaStream_t stream, const int32_t* positions, const double* inv
   if (num_tokens == 0) return;
   launch(rope_table_kernel, dim3(num_tokens), dim3(128), 0, stream, dependent, positions, inv_freq,
          num_freqs, magnitude, table);
+}
+
+void best_ids(cudaStream_t stream, const float* logits, int64_t stride, int num_rows, int num_cols,
+              int num_ids, const uint32_t* banned, unsigned long long* best, bool dependent) {
+  if (num_rows == 0) return;
+  launch(best_ids_kernel, dim3((num_cols + kBestCols - 1) / kBestCols, num_rows),
+         dim3(kBestThreads), 0, stream, dependent, logits, stride, num_cols, num_ids, banned, best);
 }
 
 void gather_rows(cudaStream_t stream, const void* x, int64_t x_stride_bytes, const int32_t* rows,

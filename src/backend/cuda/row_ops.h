@@ -37,6 +37,17 @@ void rope_table(cudaStream_t stream, const int32_t* positions, const double* inv
                 int num_freqs, float magnitude, int num_tokens, float2* table,
                 bool dependent = false);
 
+// The largest of logits[t] [num_cols] among ids below num_ids whose bit in `banned` is not set, the
+// lowest id of equals: best[t], zero before, becomes a value for decode_best(). A logit that is not
+// finite anywhere in the row is said instead. Maxima have no order, so neither do its atomics.
+void best_ids(cudaStream_t stream, const float* logits, int64_t stride, int num_rows, int num_cols,
+              int num_ids, const uint32_t* banned, unsigned long long* best,
+              bool dependent = false);
+inline constexpr unsigned long long kNotFinite = ~0ull;
+inline int32_t decode_best(unsigned long long best) {  // -1: none, or kNotFinite
+  return best == 0 || best == kNotFinite ? -1 : static_cast<int32_t>(~best & 0xffffffffu);
+}
+
 // y[i] = x[rows[i]], row_bytes a multiple of 16.
 void gather_rows(cudaStream_t stream, const void* x, int64_t x_stride_bytes, const int32_t* rows,
                  int num_rows, int64_t row_bytes, void* y, int64_t y_stride_bytes);

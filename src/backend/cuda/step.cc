@@ -24,8 +24,9 @@ constexpr Switch kSwitches[] = {
 }  // namespace
 
 const char* step_op_name(StepOpKind kind) {
-  constexpr const char* kNames[] = {"embed", "rms_norm",  "head_rms_norm", "linear", "gated_linear",
-                                    "rope",  "attention", "gather_rows",   "lm_head"};
+  constexpr const char* kNames[] = {"embed",        "rms_norm", "head_rms_norm", "linear",
+                                    "gated_linear", "rope",     "attention",     "gather_rows",
+                                    "lm_head",      "best_ids"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -54,7 +54,8 @@ enum class StepOpKind : uint8_t {
   kRope,
   kAttention,
   kGatherRows,
-  kLmHead
+  kLmHead,
+  kBestIds
 };
 const char* step_op_name(StepOpKind kind);
 
@@ -71,8 +72,10 @@ struct StepOp {
   int head_dim = 0;
   const double* inv_freq = nullptr;  // rope, on the device
   int num_freqs = 0;
-  int array = -1;         // ids, positions or rows
-  bool all_rows = false;  // gather_rows: every row in order
+  int array = -1;                    // ids, positions or rows
+  bool all_rows = false;             // gather_rows: every row in order
+  const uint32_t* banned = nullptr;  // best_ids: a bit an id, on the device
+  int num_ids = 0;
   // attention
   AttentionShape shape;
   void* pages = nullptr;

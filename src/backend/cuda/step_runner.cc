@@ -33,17 +33,30 @@ StepRunner::StepRunner(cudaStream_t stream, const StepTuning& tuning)
     slot.memory = PinnedMemory(kArrayBytes);
     CUDA_CHECK(cudaEventCreateWithFlags(&slot.read, cudaEventDisableTiming));
   }
+  for (cudaEvent_t& event : ended_)
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
 }
 
 StepRunner::~StepRunner() {
   cudaStreamSynchronize(stream_);
   for (const Slot& slot : slots_) cudaEventDestroy(slot.read);
+  for (const cudaEvent_t event : ended_) cudaEventDestroy(event);
 }
 
 uint8_t* StepRunner::next_arrays() {
   slot_ = (slot_ + 1) % kSlots;
   CUDA_CHECK(cudaEventSynchronize(slots_[slot_].read));  // at once if never recorded
   return slots_[slot_].memory.data();
+}
+
+const void* StepRunner::array_data(const StepRecord& record, int index) const {
+  return array<uint8_t>(record, index);
+}
+
+void StepRunner::wait_for_last_but_one() {
+  std::swap(ended_[0], ended_[1]);
+  CUDA_CHECK(cudaEventRecord(ended_[0], stream_));
+  CUDA_CHECK(cudaEventSynchronize(ended_[1]));
 }
 
 void* StepRunner::buffer(int index) const {
@@ -184,6 +197,11 @@ void StepRunner::launch_op(const StepRecord& record, const StepPlan& plan, const
                          array<int32_t>(record, op.array), rows, size * op.x.num_cols, at(op.y),
                          size * y_stride);
     }
+    case StepOpKind::kBestIds:
+      return best_ids(stream_, reinterpret_cast<const float*>(at(op.x)), stride_of(record, op.x),
+                      rows, op.x.num_cols, op.num_ids, op.banned,
+                      const_cast<unsigned long long*>(array<unsigned long long>(record, op.array)),
+                      dependent);
     case StepOpKind::kAttention:
       return launch_attention(record, plan, p);
     case StepOpKind::kLinear:

@@ -32,8 +32,12 @@ class StepRunner {
   // Op by op: those of `record` from `first_op` on; `record` begins with what ran before.
   void run_from(const StepRecord& record, size_t first_op);
 
-  // Of the step that ran last.
+  // Of the step that ran last, on the device.
   void* buffer(int index) const;
+  const void* array_data(const StepRecord& record, int index) const;
+
+  // The host stays one step ahead and no more: for steps whose results nobody reads.
+  void wait_for_last_but_one();
 
   const CudaStepCounts& counts() const { return counts_; }
 
@@ -79,6 +83,7 @@ class StepRunner {
   size_t memory_bytes_ = 0;
   std::vector<std::unique_ptr<Program>> programs_;
   uint64_t clock_ = 0;
+  cudaEvent_t ended_[2] = {};
   StepPlan recorded_plan_;  // of a step run op by op
   const StepPlan* last_plan_ = nullptr;
   CudaStepCounts counts_;
