@@ -15,7 +15,7 @@ demo_packages=(g++ cmake ninja-build pkg-config make git ca-certificates python3
   nlohmann-json3-dev libssl-dev libcurl4-openssl-dev libpcre2-dev libedit-dev libcli11-dev
   libboost1.81-dev)
 lint_packages=(clang-format-19 shellcheck git python3 python3-venv)
-test_packages=("${demo_packages[@]}" ccache libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)
+test_packages=("${demo_packages[@]}" curl ccache libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)
 arm_packages=(g++-aarch64-linux-gnu qemu-user googletest nlohmann-json3-dev cmake ninja-build ccache
   make git ca-certificates python3 python3-venv)
 
