@@ -76,12 +76,13 @@ format:  ## apply clang-format to every source file
 	tools/setup.sh lint
 	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format-19 -i
 
-lint:  ## formatting, include layers, shell and Python scripts
+lint:  ## formatting, include layers, shell and Python scripts, the page's types
 	tools/setup.sh lint
 	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format-19 --dry-run --Werror
 	python3 tools/check_includes.py
 	git ls-files '*.sh' .ci/run | xargs shellcheck
 	git ls-files '*.py' | xargs $(PYTHON) -m ruff check
+	if [ -x web/node_modules/.bin/tsc ]; then web/node_modules/.bin/tsc -p web; fi
 
 install:  ## install the command, the library and the CMake package to PREFIX
 	tools/setup.sh demo

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what this machine lacks for a task, and says what it does. May run any number of times.
 #
-# usage: tools/setup.sh demo|test|clients|arm|lint|all
+# usage: tools/setup.sh demo|test|clients|arm|lint|page|all
 #
 # Debian packages come through apt (as root, or with sudo); Python packages go into .venv/ in the
-# source tree, pinned in tools/requirements-*.txt. Nothing else on the machine is changed.
+# source tree, pinned in tools/requirements-*.txt, and npm's into web/node_modules, pinned in
+# web/package-lock.json. Nothing else on the machine is changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,17 +20,24 @@ test_packages=("${demo_packages[@]}" curl ccache libgtest-dev libgmock-dev clang
 arm_packages=(g++-aarch64-linux-gnu qemu-user googletest nlohmann-json3-dev cmake ninja-build ccache
   make git ca-certificates python3 python3-venv)
 
+# Node.js and npm may have come from elsewhere, and then do not go together with Debian's.
+node_packages=()
+command -v npm > /dev/null || node_packages=(nodejs npm)
+# What the web page is built, linted and tested with; the rest does without.
+page_packages=("${node_packages[@]}" chromium fonts-dejavu-core)
+
 case "${1:-}" in
   demo) packages=("${demo_packages[@]}") requirements=() ;;
   test) packages=("${test_packages[@]}") requirements=(tools/requirements-test.txt) ;;
-  clients) packages=("${test_packages[@]}" nodejs npm) requirements=() ;;
+  clients) packages=("${test_packages[@]}" "${node_packages[@]}") requirements=() ;;
   arm) packages=("${arm_packages[@]}") requirements=() ;;
   lint) packages=("${lint_packages[@]}") requirements=(tools/requirements-lint.txt) ;;
+  page) packages=("${page_packages[@]}") requirements=() ;;
   all)
-    packages=("${test_packages[@]}" "${arm_packages[@]}" "${lint_packages[@]}")
+    packages=("${test_packages[@]}" "${arm_packages[@]}" "${lint_packages[@]}" "${page_packages[@]}")
     requirements=(tools/requirements-test.txt tools/requirements-lint.txt)
     ;;
-  *) die "usage: tools/setup.sh demo|test|clients|arm|lint|all" ;;
+  *) die "usage: tools/setup.sh demo|test|clients|arm|lint|page|all" ;;
 esac
 
 # ---- Debian packages -------------------------------------------------------------------------------
@@ -72,4 +80,14 @@ for file in "${requirements[@]}"; do
     touch "$stamp"
   fi
 done
+# ---- npm packages -----------------------------------------------------------------------------------
+
+has_page_tools() { command -v node > /dev/null && command -v npm > /dev/null; }
+
+if [[ "$1" =~ ^(test|lint|page|all)$ ]] && has_page_tools; then
+  if ! node web/packages.mjs --dev; then
+    lacking="npm packages are missing: the web page can be neither linted nor tested"
+    if [[ "$1" == page ]]; then die "$lacking"; else say "$lacking"; fi
+  fi
+fi
 say "$1: everything is here"

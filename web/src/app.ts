@@ -37,9 +37,9 @@ export class App {
     regenerate: reply => this.regenerate(reply),
     repeat: (reply, show) => void this.repeat(reply, show),
     sendResults: (reply, results) => this.sendResults(reply, results),
-    openSettings: param => {
+    openSettings: key => {
       this.panel.open('settings');
-      this.settings.focus(param);
+      this.settings.focus(key);
     },
   });
   private readonly composer = new Composer({
@@ -198,7 +198,8 @@ export class App {
       return;
     }
     const before = [...conversation.messages];
-    const reply = emptyReply(conversation.settings.system, fields);
+    const model = this.server.model?.id;
+    const reply = emptyReply(conversation.settings.system, {...(model === undefined ? {} : {model}), ...fields});
     conversation.messages.push(reply);
     const running = {reply, progress: {begin: performance.now(), numTokens: 0, numPromptTokens: 0}, abort: new AbortController()};
     this.running.set(conversation.id, running);

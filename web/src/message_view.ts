@@ -4,13 +4,14 @@ import type {Message, Reply, ReplyError, ToolCall, ToolResult, UserMessage} from
 import {copyButton, el, icon, iconButton} from './dom.js';
 import {count, duration, plural, rate} from './format.js';
 import {MarkdownView} from './markdown.js';
+import {settingOf, type SettingKey} from './settings.js';
 
 export interface MessageActions {
   edit(message: UserMessage, text: string): void;
   regenerate(message: Reply): void;
   repeat(message: Reply, show: (text: string, kind: 'busy' | 'equal' | 'different' | 'failed') => void): void;
   sendResults(message: Reply, results: ToolResult[]): void;
-  openSettings(param: string): void;
+  openSettings(key: SettingKey): void;
 }
 
 export function userView(message: UserMessage, actions: MessageActions): HTMLElement {
@@ -162,8 +163,8 @@ export class ReplyView {
     const card = el('div', {class: 'error', role: 'alert'}, el('strong', {}, headline(error)), el('p', {}, explain(error)));
     const row = el('div', {class: 'row'});
     row.append(el('button', {type: 'button', onclick: () => this.actions.regenerate(this.reply)}, 'Try again'));
-    if (error.status === 400 && error.param)
-      row.append(el('button', {type: 'button', onclick: () => this.actions.openSettings(error.param)}, 'Open settings'));
+    const setting = settingOf(error.param);
+    if (setting) row.append(el('button', {type: 'button', onclick: () => this.actions.openSettings(setting)}, 'Open settings'));
     card.append(row);
     return card;
   }

@@ -109,3 +109,10 @@ export function requestFields(settings: Settings): Record<string, unknown> {
   if (tools !== undefined && tools.length > 0) fields['tools'] = tools;
   return fields;
 }
+
+// The setting behind a field that the server refused ("tools[0].function.name").
+export function settingOf(param: string): SettingKey | undefined {
+  const name = /^\w+/.exec(param)?.[0] ?? '';
+  if (name === 'response_format') return 'json_schema';
+  return name in NO_SETTINGS ? name as SettingKey : undefined;
+}

@@ -57,8 +57,8 @@ export class SettingsView {
     }
   }
 
-  focus(key: string): void {
-    const control = this.controls.get(key as SettingKey);
+  focus(key: SettingKey): void {
+    const control = this.controls.get(key);
     control?.scrollIntoView({block: 'center'});
     control?.focus();
   }
