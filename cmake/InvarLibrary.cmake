@@ -34,6 +34,7 @@ install(TARGETS invar_shared EXPORT invar LIBRARY DESTINATION ${CMAKE_INSTALL_LI
 install(FILES ${PROJECT_SOURCE_DIR}/include/invar/invar.h
               ${PROJECT_SOURCE_DIR}/include/invar/constraint.h
               ${PROJECT_SOURCE_DIR}/include/invar/result.h
+              ${PROJECT_SOURCE_DIR}/include/invar/stats.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar COMPONENT library)
 # The export file is the whole config: nothing has to be found beside the library.
 install(EXPORT invar NAMESPACE invar:: FILE invarConfig.cmake DESTINATION ${INVAR_PACKAGE_DIR}

@@ -26,6 +26,8 @@ const char* exit_name(int code) {
       return "memory";
     case kExitAddress:
       return "address";
+    case kExitStuck:
+      return "stuck";
     default:
       return "failed";
   }

@@ -19,10 +19,12 @@
 #include "server/messages_route.h"
 #include "server/model_routes.h"
 #include "server/page_route.h"
+#include "server/props_routes.h"
 #include "server/request_routes.h"
 #include "server/responses_route.h"
 #include "server/token_routes.h"
 #include "signals.h"
+#include "stall.h"
 #include "start_report.h"
 #include "terminal.h"
 
@@ -36,6 +38,7 @@ Result<void> warm_up(Engine& engine) {
   GenerationRequest request;
   request.prompt_ids = {0};
   request.max_tokens = 1;
+  request.count = false;
   INVAR_TRY(const std::unique_ptr<TokenStream> stream, engine.submit(request));
   while (stream->next()) {
   }
@@ -73,6 +76,8 @@ int serve(const ServeFlags& flags) {
   if (!options)
     return fatal(flags.termination_log, options.error().message,
                  options.error().code == ErrorCode::kIo ? kExitAddress : kExitUsage);
+  const Result<server::MetricsOptions> metrics_of = metrics_options(flags);
+  if (!metrics_of) return fatal(flags.termination_log, metrics_of.error().message, kExitUsage);
   const bool is_scripted = flags.engine.backend == kScriptedBackend;
   const Result<std::string> path = model_path(flags);
   if (!path)
@@ -94,6 +99,9 @@ int serve(const ServeFlags& flags) {
   server::add_model_routes(router, model);
   server::RequestRegistry requests;
   server::add_request_routes(router, requests);
+  server::add_props_routes(router, model, requests, !flags.no_slots);
+  server::Metrics metrics(*metrics_of, model, requests, lifecycle);
+  server::add_metrics_route(router, metrics);
   server::ApiOptions api = api_options(flags, model.names(), **keys, options->origin.check_host);
   api.requests = &requests;
   const auto engine_of = [&model] { return model.engine(); };
@@ -108,10 +116,14 @@ int serve(const ServeFlags& flags) {
   parts.router = &router;
   parts.keys = keys->get();
   parts.lifecycle = &lifecycle;
-  parts.on_finished = log_request;
+  parts.on_finished = [&metrics](const server::RequestRecord& record) {
+    log_request(record);
+    metrics.count_request(record);
+  };
   Result<std::unique_ptr<server::HttpServer>> started = server::HttpServer::start(*options, parts);
   if (!started) return fatal(flags.termination_log, started.error().message, kExitAddress);
   const std::unique_ptr<server::HttpServer> http = *std::move(started);
+  metrics.set_server(http.get());
   // On standard output, for who started us with --port 0.
   for (const std::string& address : http->addresses()) print("http://" + address + "\n");
   log(LogLevel::kInfo, "listening, %zu API keys, loading %s", (*keys)->num_keys(), path->c_str());
@@ -131,8 +143,12 @@ int serve(const ServeFlags& flags) {
     return fatal(flags.termination_log, warm.error().message, exit_code(warm.error().code));
   model.set_engine(engine.get(), to_open.max_sequences);
   signals.serving();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  metrics.set_load_seconds(took.count());
   lifecycle.set_ready();
-  report_start(engine->description(), std::chrono::steady_clock::now() - begin);
+  report_start(engine->description(), took);
+  const std::unique_ptr<server::Watchdog> watchdog =
+      watch_for_stall(*engine, flags.watchdog_seconds, lifecycle, metrics, flags.termination_log);
 
   const int signal = signals.wait();
   const std::chrono::seconds drain =

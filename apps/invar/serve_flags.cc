@@ -59,6 +59,19 @@ void add_serve_flags(FlagSet& flags, ServeFlags& target) {
   flags.text("--termination-log", "FILE", target.termination_log,
              "Where the reason of a failed start is written, if it is writable.",
              "/dev/termination-log");
+  flags.group("What operators see");
+  flags.toggle("--metrics", target.metrics, "GET /metrics is always there.");
+  flags.toggle("--metrics-open", target.metrics_open, "GET /metrics answers without a key.");
+  flags.text("--metrics-compat", "LIST", target.metrics_compat,
+             "Other servers' names beside our own: vllm, llamacpp, vllm-old, or none.",
+             "vllm,llamacpp");
+  flags.toggle("--slots", target.slots, "GET /slots is there unless --no-slots.");
+  flags.toggle("--no-slots", target.no_slots, "GET /slots is not there.");
+  flags.whole(
+      "--watchdog", "S", {0, 86400}, target.watchdog_seconds,
+      "Ends the process, exit code 71, when the engine stands still for S seconds with work "
+      "to do; 0: never.",
+      "30");
   target.engine.add_chat_template(flags);
   target.engine.add_backend(flags, scripted_backend_words());
   add_script_flag(flags, target.script);

@@ -25,6 +25,9 @@ struct ServeFlags {
        keep_attribution = false;
   std::string cache_folder;  // empty: none
   int64_t cache_folder_mib = 8192;
+  std::string metrics_compat = "vllm,llamacpp";
+  bool metrics = true, metrics_open = false, slots = true, no_slots = false;
+  int64_t watchdog_seconds = 30;
   std::string termination_log = "/dev/termination-log";
   EngineFlags engine;
 };

@@ -82,6 +82,24 @@ server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::s
   return options;
 }
 
+Result<server::MetricsOptions> metrics_options(const ServeFlags& flags) {
+  server::MetricsOptions options;
+  options.open = flags.metrics_open;
+  options.vllm = options.llamacpp = false;
+  for (const std::string& word : split_list(flags.metrics_compat)) {
+    if (word == "vllm")
+      options.vllm = true;
+    else if (word == "llamacpp")
+      options.llamacpp = true;
+    else if (word == "vllm-old")
+      options.vllm = options.vllm_old = true;
+    else if (word != "none")
+      return invalid_argument("--metrics-compat: '%s' is none of vllm, llamacpp, vllm-old, none",
+                              word.c_str());
+  }
+  return options;
+}
+
 EngineOptions engine_options(const ServeFlags& flags, const std::string& path) {
   EngineOptions options = flags.engine.options(path);
   options.max_sequences = static_cast<int>(flags.max_sequences);

@@ -8,6 +8,7 @@
 #include "server/generation_fields.h"
 #include "server/http/auth.h"
 #include "server/http/http_server.h"
+#include "server/metrics.h"
 
 namespace invar::cli {
 
@@ -23,6 +24,9 @@ std::vector<std::string> served_names(const ServeFlags& flags, const std::string
 // `is_private`: only this machine's users get in, and without a key.
 server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::string>& names,
                                server::KeyStore& keys, bool is_private);
+
+// Errors: a name that no set of metrics has.
+Result<server::MetricsOptions> metrics_options(const ServeFlags& flags);
 
 EngineOptions engine_options(const ServeFlags& flags, const std::string& path);
 

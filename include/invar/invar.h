@@ -20,6 +20,7 @@
 
 #include "invar/constraint.h"
 #include "invar/result.h"
+#include "invar/stats.h"
 
 namespace invar {
 
@@ -136,6 +137,7 @@ struct GenerationRequest {
   std::function<std::unique_ptr<ReplyParser>()> make_parser = {};
   ReasoningBudget reasoning_budget = {};
   bool report_progress = false;  // events with `progress` while the prompt is computed
+  bool count = true;             // in Engine::stats(); false for warm-ups
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -208,6 +210,8 @@ class TokenStream {
 
 struct ModelDescription {
   std::string path, family, quantization, tokenizer, chat_template_source;
+  std::string chat_template;         // its text
+  std::string bos_token, eos_token;  // as text; empty: none
   std::string backend, isa, isa_why, arithmetic_id, model_sha;
   std::string packing;  // where packed weights came from: "read from the packed cache", ...
   int num_threads = 0;
@@ -216,6 +220,10 @@ struct ModelDescription {
   int64_t max_position_embeddings = 0, context = 0;
   uint64_t file_bytes = 0, weight_bytes = 0, kv_bytes = 0, kv_bytes_per_position = 0;
   int64_t streamed_bytes_per_token = 0;
+  std::string kv_type;     // of keys and values: "f16"
+  int page_positions = 0;  // they are kept in pages of so many positions
+  int num_pages = 0;
+  bool has_prefix_cache = true;
   std::vector<int32_t> end_ids;
   SamplingParams default_sampling;       // from the checkpoint's generation config
   bool has_default_temperature = false;  // the config says how to sample, or not to
@@ -247,6 +255,9 @@ class Engine {
   // The prompt that a chat request would run on, as text and as ids.
   virtual Result<std::string> apply_chat_template(const GenerationRequest& request) const = 0;
   virtual Result<std::vector<int32_t>> prompt_ids(const GenerationRequest& request) const = 0;
+
+  // From any thread, at any time, without waiting.
+  virtual EngineStats stats() const = 0;
 
   // Teacher forcing: logits [vocab_size] after each of ids[0..n), in order, in chunks of
   // prefill_chunk. `visit` returns false to stop early. Runs beside requests.

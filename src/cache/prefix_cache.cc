@@ -218,6 +218,7 @@ void PrefixCache::drop(Node& node) {
 bool PrefixCache::evict_one() {
   if (idle_.empty()) return false;
   drop(*idle_.back());
+  ++num_evictions_;
   return true;
 }
 

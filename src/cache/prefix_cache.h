@@ -53,6 +53,7 @@ class PrefixCache {
 
   bool enabled() const { return max_pages_ > 0; }
   int num_kept_pages() const { return num_kept_; }
+  int64_t num_evictions() const { return num_evictions_; }
   // Pages that allocate() can give: free ones, and kept ones that no sequence uses.
   int num_available() const { return pool_.num_free() + static_cast<int>(idle_.size()); }
 
@@ -103,6 +104,7 @@ class PrefixCache {
   std::vector<Node*> node_of_page_;  // null: not kept
   std::list<Node*> idle_;            // kept and used by no sequence; most recent first
   int num_kept_ = 0;
+  int64_t num_evictions_ = 0;
 };
 
 }  // namespace invar

@@ -17,6 +17,7 @@
 #include "constraint/compile.h"
 #include "constraint/constraint_cache.h"
 #include "engine/disk_pages.h"
+#include "engine/engine_counters.h"
 #include "engine/engine_parts.h"
 #include "engine/model_runner.h"
 #include "engine/reply.h"
@@ -69,9 +70,7 @@ class EngineImpl : public Engine {
   const ModelDescription& description() const override { return parts_.description; }
   Result<std::unique_ptr<TokenStream>> submit(const GenerationRequest& request) override;
   Result<std::shared_ptr<const CompiledConstraint>> compile_constraint(
-      const ConstraintSpec& spec) const override {
-    return constraints_.get(spec, [&] { return invar::compile_constraint(spec, token_trie()); });
-  }
+      const ConstraintSpec& spec) const override;
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool allow_special,
                                         bool add_special) const override;
   std::string detokenize(std::span<const int32_t> ids, bool with_special) const override;
@@ -82,6 +81,8 @@ class EngineImpl : public Engine {
   Result<void> score(std::span<const int32_t> ids,
                      const std::function<bool(int64_t, std::span<const float>)>& visit) override;
 
+  EngineStats stats() const override { return counters_.stats(); }
+
   EngineGauges gauges() const;
 
  private:
@@ -91,10 +92,11 @@ class EngineImpl : public Engine {
   void drop_cancelled();
   void retire(Sequence& sequence);
   const std::shared_ptr<const TokenTrie>& token_trie() const;
-  void count_pages();
   void recover();
   void end_all();
   static void fail_without_memory(Reply& reply);
+  void describe();
+  void show_load();
   bool step();
   bool take(Sequence& sequence, std::span<const float> logits, int64_t row);
 
@@ -107,6 +109,8 @@ class EngineImpl : public Engine {
   mutable std::once_flag trie_made_;
   mutable std::shared_ptr<const TokenTrie> trie_;
   mutable ConstraintCache constraints_;
+
+  mutable EngineCounters counters_;
 
   // The engine thread's own.
   std::unique_ptr<KvCache> cache_;
@@ -125,8 +129,7 @@ class EngineImpl : public Engine {
   std::mutex inbox_mutex_;
   std::list<std::unique_ptr<Sequence>> inbox_;
   int64_t num_submitted_ = 0;
-  std::atomic<int> num_requests_ = 0, num_used_pages_ = 0, num_kept_pages_ = 0;
-  std::atomic<int64_t> num_steps_ = 0, num_preemptions_ = 0;
+  std::atomic<int> num_requests_ = 0;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
@@ -137,6 +140,7 @@ EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
       limits_{parts_.context, parts_.model->info().vocab_size},
       vocabulary_(make_vocabulary(*parts_.tokenizer, model_info_)),
       templates_(parts_.chat_templates),
+      counters_(parts_.num_pages, parts_.context),
       cache_(std::move(cache)),
       pool_(parts_.num_pages),
       prefix_cache_(pool_,
@@ -145,8 +149,8 @@ EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
       disk_pages_(make_disk_pages(parts_, *cache_)),
       scheduler_(scheduler_config(parts_), prefix_cache_, parts_.num_pages, disk_pages_.get()),
       pace_(parts_.prefill_chunk, parts_.step_slowdown),
-      runner_(*parts_.model, *parts_.backend, *cache_) {
-  parts_.description.end_ids = vocabulary_.end_ids;
+      runner_(*parts_.model, *parts_.backend, *cache_, counters_.operations()) {
+  describe();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -156,7 +160,31 @@ EngineImpl::~EngineImpl() {
   thread_.join();
 }
 
+// What open() leaves to us.
+void EngineImpl::describe() {
+  ModelDescription& d = parts_.description;
+  d.end_ids = vocabulary_.end_ids;
+  for (const auto& [name, text] : parts_.chat_templates)
+    if (name == "default" || d.chat_template.empty()) d.chat_template = text;
+  d.bos_token = token_text(parts_.tokenizer->bos_id);
+  d.eos_token = token_text(parts_.tokenizer->eos_id);
+  d.page_positions = kPagePositions;
+  d.num_pages = parts_.num_pages;
+  d.has_prefix_cache = prefix_cache_.enabled();
+}
+
 // ---- On the callers' threads
+
+Result<std::shared_ptr<const CompiledConstraint>> EngineImpl::compile_constraint(
+    const ConstraintSpec& spec) const {
+  return constraints_.get(spec, [&] {
+    const std::shared_ptr<const TokenTrie>& trie = token_trie();
+    const Clock::time_point begin = Clock::now();
+    auto compiled = invar::compile_constraint(spec, trie);
+    counters_.count_constraint(std::chrono::duration<double>(Clock::now() - begin).count());
+    return compiled;
+  });
+}
 
 Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest& request) {
   if (request.constraint && &request.constraint->trie() != token_trie().get())
@@ -172,6 +200,8 @@ Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest&
   sequence->token_ids = std::move(ids);
   sequence->cache_salt = request.cache_salt;
   sequence->use_prefix_cache = request.use_prefix_cache;
+  reply->counted = request.count;
+  reply->max_tokens = spec.max_tokens;
   sequence->reply = std::move(reply);
   sequence->reply->show(*sequence);
   INVAR_TRY_VOID(enqueue(std::move(sequence)));
@@ -192,6 +222,8 @@ Result<void> EngineImpl::enqueue(std::unique_ptr<Sequence> sequence) {
     sequence->arrival = num_submitted_++;
     inbox_.push_back(std::move(sequence));
     ++num_requests_;
+    counters_.show_arrival(inbox_.back()->reply->submitted);
+    counters_.show_work(true);
   }
   wake_up_->signal();
   return {};
@@ -276,7 +308,16 @@ void EngineImpl::run() {
     } catch (const std::bad_alloc&) {
       recover();
     }
-    if (is_idle) wake_up_->wait();
+    if (!is_idle) continue;
+    {
+      // What is left waits for readers that are behind. More would be a standstill, which the
+      // watchdog of a server must see.
+      const std::lock_guard lock(inbox_mutex_);
+      const auto is_paused = [](const auto& sequence) { return sequence->paused; };
+      counters_.show_work(!inbox_.empty() ||
+                          !std::all_of(sequences_.begin(), sequences_.end(), is_paused));
+    }
+    wake_up_->wait();
   }
   end_all();
 }
@@ -301,11 +342,12 @@ void EngineImpl::recover() {
     sequences_.pop_back();
   }
   for (const auto& sequence : sequences_) scheduler_.add(*sequence);
-  count_pages();
+  show_load();
   log(LogLevel::kWarning, "out of memory: the newest request ends, the others start over");
   if (newest == nullptr) return;
   --num_requests_;
   fail_without_memory(*newest->reply);
+  counters_.count_end(*newest);
   newest->reply->publish_end();
 }
 
@@ -326,8 +368,9 @@ void EngineImpl::retire(Sequence& sequence) {
   } catch (const std::bad_alloc&) {  // then they are not kept on disk
   }
   scheduler_.remove(sequence);
-  count_pages();
+  counters_.count_end(sequence);
   --num_requests_;
+  show_load();
 }
 
 void EngineImpl::take_inbox() {
@@ -346,9 +389,13 @@ void EngineImpl::drop_cancelled() {
   });
 }
 
-void EngineImpl::count_pages() {
-  num_used_pages_ = pool_.num_pages() - prefix_cache_.num_available();
-  num_kept_pages_ = prefix_cache_.num_kept_pages();
+void EngineImpl::show_load() {
+  counters_.show_load(scheduler_, prefix_cache_, pool_);
+  const Sequence* oldest = scheduler_.oldest_waiting();
+  const std::lock_guard lock(inbox_mutex_);
+  if (oldest == nullptr && !inbox_.empty()) oldest = inbox_.front().get();
+  counters_.show_waiting(scheduler_.num_waiting() + static_cast<int>(inbox_.size()),
+                         oldest == nullptr ? Clock::time_point() : oldest->reply->submitted);
 }
 
 // One step: plan, forward, sample. False: there is nothing to run.
@@ -356,7 +403,7 @@ bool EngineImpl::step() {
   for (const auto& sequence : sequences_) sequence->paused = sequence->reply->is_behind();
   const int num_replies = scheduler_.num_decoding();
   const StepPlan plan = scheduler_.next_step(pace_.rows(num_replies));
-  count_pages();
+  show_load();
   const Clock::time_point now = Clock::now();
   for (const PlannedWindow& window : plan.windows) {
     Reply& reply = *window.sequence->reply;
@@ -376,13 +423,20 @@ bool EngineImpl::step() {
       best_rows_.push_back(window.num_logit_rows == 1 && !window.sequence->all_logits &&
                            window.sequence->reply->wants_best());
   runner_.want_best(best_rows_, *vocabulary_.sampleable);
+  counters_.show_work(true);
+  counters_.begin_step(plan);
   const Tensor logits = runner_.run(plan);
   pace_.note(num_replies, plan.num_rows - num_replies,
              std::chrono::duration<double>(Clock::now() - now).count());
   scheduler_.commit(plan);
-  ++num_steps_;
 
   int64_t row = 0;
+  // Whoever hears of an end finds the step counted, by what it took so far.
+  bool is_counted = false;
+  const auto count_step = [&] {
+    if (!std::exchange(is_counted, true))
+      counters_.end_step(std::chrono::duration<double>(Clock::now() - now).count());
+  };
   for (const PlannedWindow& window : plan.windows) {
     Sequence& sequence = *window.sequence;
     const size_t num_logits = static_cast<size_t>(window.num_logit_rows * logits.num_cols);
@@ -392,6 +446,8 @@ bool EngineImpl::step() {
     if (num_logits > 0 && !best.empty() && best[static_cast<size_t>(row)] >= 0)
       sequence.reply->give_best(best[static_cast<size_t>(row)]);
     row += window.num_logit_rows;
+    const size_t num_before = sequence.token_ids.size();
+    counters_.count_prompt(sequence);
     bool has_ended = false;
     try {
       has_ended = take(sequence, rows, row - 1);
@@ -399,13 +455,15 @@ bool EngineImpl::step() {
       fail_without_memory(*sequence.reply);
       has_ended = true;
     }
+    counters_.count_tokens(sequence, sequence.token_ids.size() - num_before);
     sequence.reply->show(sequence);
     if (!has_ended) continue;
-    num_preemptions_ += sequence.num_preemptions;
     retire(sequence);
+    count_step();
     sequence.reply->publish_end();
     std::erase_if(sequences_, [&](const auto& owned) { return owned.get() == &sequence; });
   }
+  count_step();
   return true;
 }
 
@@ -429,7 +487,8 @@ bool EngineImpl::take(Sequence& sequence, std::span<const float> logits, int64_t
 }
 
 EngineGauges EngineImpl::gauges() const {
-  return {num_used_pages_, num_kept_pages_, num_requests_, num_steps_, num_preemptions_};
+  return {counters_.num_used_pages(), counters_.num_kept_pages(), num_requests_,
+          counters_.num_steps(), counters_.num_preemptions()};
 }
 
 }  // namespace

@@ -7,8 +7,9 @@
 
 namespace invar {
 
-ModelRunner::ModelRunner(const Model& model, Backend& backend, KvCache& cache)
-    : model_(model), backend_(backend), cache_(cache) {}
+ModelRunner::ModelRunner(const Model& model, Backend& backend, KvCache& cache,
+                         std::atomic<int64_t>& num_operations)
+    : model_(model), backend_(backend), cache_(cache), num_operations_(num_operations) {}
 
 void ModelRunner::copy_pages(const StepPlan& plan) {
   for (const PageCopy& copy : plan.copies) backend_.copy_page(cache_, copy.from, copy.to);
@@ -47,7 +48,7 @@ Tensor ModelRunner::run(const StepPlan& plan) {
     windows_.push_back({first_row, planned.num_rows, planned.start, sequence.holding.pages});
     sequences_.push_back({sequence.token_ids, sequence.num_prompt_tokens});
   }
-  ops::Context ctx{backend_, arena_, cache_};
+  ops::Context ctx{backend_, arena_, cache_, &num_operations_};
   const Tensor logits =
       model_.forward(ctx, {token_ids_, positions_, windows_, logit_rows_, sequences_});
   backend_.synchronize();

@@ -13,8 +13,9 @@ namespace invar {
 
 class ModelRunner {
  public:
-  // All three outlive the runner.
-  ModelRunner(const Model& model, Backend& backend, KvCache& cache);
+  // All outlive the runner. `num_operations` is counted up all the time that a step takes.
+  ModelRunner(const Model& model, Backend& backend, KvCache& cache,
+              std::atomic<int64_t>& num_operations);
 
   // Logits of the plan's logit rows, window after window, [rows, vocab_size]; valid until the next
   // call.
@@ -28,6 +29,7 @@ class ModelRunner {
   const Model& model_;
   Backend& backend_;
   KvCache& cache_;
+  std::atomic<int64_t>& num_operations_;
   Arena arena_;
   std::vector<int32_t> token_ids_, positions_, logit_rows_;
   std::vector<Window> windows_;

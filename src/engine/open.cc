@@ -107,6 +107,16 @@ Result<std::unique_ptr<PageStore>> open_page_store(const EngineOptions& options,
   return PageStore::open(std::move(store));
 }
 
+// From what a page takes: backends keep keys and values in f16, or in f32 where speed is no aim.
+std::string kv_type(std::span<const KvLayerShape> layers, uint64_t page_bytes) {
+  uint64_t num_values = 0;
+  for (const KvLayerShape& shape : layers)
+    num_values += uint64_t{2} * kPagePositions * static_cast<uint64_t>(shape.num_kv_heads) *
+                  static_cast<uint64_t>(shape.head_dim);
+  if (num_values == 0) return "none";
+  return page_bytes / num_values >= 4 ? "f32" : "f16";
+}
+
 void describe_parts(const Checkpoint& checkpoint, const ModelInfo& model, const MemoryPlan& memory,
                     uint64_t page_bytes, EngineParts& parts) {
   ModelDescription& d = parts.description;
@@ -132,6 +142,7 @@ void describe_parts(const Checkpoint& checkpoint, const ModelInfo& model, const 
   d.kv_bytes = memory.kv_bytes;
   d.kv_bytes_per_position = page_bytes / kPagePositions;
   d.streamed_bytes_per_token = model.streamed_bytes_per_token;
+  d.kv_type = kv_type(model.kv_layers, page_bytes);
 }
 
 }  // namespace

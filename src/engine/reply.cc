@@ -60,6 +60,7 @@ bool GeneratedReply::take(Sequence& sequence, std::span<const float> logits, int
   }
   const Result<int32_t> id = choose(logits, scratch);
   if (!id) {
+    had_bad_logits = id.error().code == ErrorCode::kCorrupt;
     finish(FinishReason::kError, id.error());
     return true;
   }

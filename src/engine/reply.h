@@ -47,6 +47,16 @@ struct Reply {
 
   bool is_scheduled() const { return scheduled != Clock::time_point(); }
 
+  // For EngineCounters.
+  bool counted = false;
+  int64_t max_tokens = 0;
+  bool had_bad_logits = false;  // why it ended
+  struct Counted {              // so far
+    bool looked_up = false;
+    int64_t num_cached = 0, num_computed = 0;
+    Clock::time_point first_token, last_token;
+  } counts;
+
   Clock::time_point submitted = Clock::now();
   Clock::time_point scheduled, first_token;  // zero: not yet
 };

@@ -313,6 +313,7 @@ void Scheduler::preempt(size_t index) {
   Sequence& sequence = *running_[index];
   give_pages(sequence);
   ++sequence.num_preemptions;
+  ++num_preemptions_;
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(index));
   insert_by_arrival(waiting_, sequence);
 }

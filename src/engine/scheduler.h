@@ -69,6 +69,9 @@ class Scheduler {
   int num_decoding() const;
   int num_running() const { return static_cast<int>(running_.size()); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  // That waits longest; null: none does.
+  const Sequence* oldest_waiting() const { return waiting_.empty() ? nullptr : waiting_.front(); }
+  int64_t num_preemptions() const { return num_preemptions_; }
 
  private:
   // What a step may still take.
@@ -95,6 +98,7 @@ class Scheduler {
   PageSource* const source_;
   std::vector<Sequence*> running_;  // hold pages; by arrival
   std::vector<Sequence*> waiting_;  // hold none; by arrival
+  int64_t num_preemptions_ = 0;
 };
 
 }  // namespace invar

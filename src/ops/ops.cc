@@ -10,6 +10,10 @@ void check_cols(const char* op, Tensor x, int64_t expected) {
               long{x.num_cols}, long{expected});
 }
 
+void count(const Context& ctx) {
+  if (ctx.num_operations != nullptr) ctx.num_operations->fetch_add(1, std::memory_order_relaxed);
+}
+
 void check_heads(const char* op, Tensor x, int head_dim) {
   INVAR_CHECK(head_dim > 0 && x.num_cols % head_dim == 0, "%s: %ld columns, head_dim %d", op,
               long{x.num_cols}, head_dim);
@@ -18,6 +22,7 @@ void check_heads(const char* op, Tensor x, int head_dim) {
 }  // namespace
 
 Tensor embed(Context& ctx, std::span<const int32_t> ids, const PackedWeight& table, float scale) {
+  count(ctx);
   for (const int32_t id : ids)
     INVAR_CHECK(id >= 0 && id < table.num_rows, "embed: id %d of %ld", id, long{table.num_rows});
   Tensor y = ctx.arena.rows(static_cast<int64_t>(ids.size()), table.num_cols);
@@ -30,6 +35,7 @@ Tensor rms_norm(Context& ctx, Tensor x, FloatSpan weight, float eps) {
 }
 
 Tensor rms_norm_add(Context& ctx, Tensor x, FloatSpan weight, float eps, Tensor residual) {
+  count(ctx);
   check_cols("rms_norm", x, static_cast<int64_t>(weight.size()));
   INVAR_CHECK(residual.data == nullptr ||
                   (residual.num_rows == x.num_rows && residual.num_cols == x.num_cols),
@@ -47,6 +53,7 @@ void head_rms_norm_(Context& ctx, Tensor x, int head_dim, FloatSpan weight, floa
 }
 
 Tensor linear(Context& ctx, Tensor x, const PackedWeight& w, FloatSpan bias) {
+  count(ctx);
   check_cols("linear", x, w.num_cols);
   INVAR_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == w.num_rows,
               "linear: %zu biases for %ld rows", bias.size(), long{w.num_rows});
@@ -56,6 +63,7 @@ Tensor linear(Context& ctx, Tensor x, const PackedWeight& w, FloatSpan bias) {
 }
 
 void linear_add_(Context& ctx, Tensor x, Tensor h, const PackedWeight& w, FloatSpan bias) {
+  count(ctx);
   check_cols("linear_add_", h, w.num_cols);
   check_cols("linear_add_ target", x, w.num_rows);
   INVAR_CHECK(x.num_rows == h.num_rows, "linear_add_: %ld rows onto %ld", long{h.num_rows},
@@ -66,6 +74,7 @@ void linear_add_(Context& ctx, Tensor x, Tensor h, const PackedWeight& w, FloatS
 }
 
 Tensor gated_linear(Context& ctx, Tensor x, const PackedWeight& gate_up, Activation activation) {
+  count(ctx);
   check_cols("gated_linear", x, gate_up.num_cols);
   Tensor y = ctx.arena.rows(x.num_rows, gate_up.num_rows);
   if (y.num_rows > 0) ctx.backend.gated_linear(y, x, gate_up, activation);
@@ -84,6 +93,7 @@ void rope_(Context& ctx, Tensor x, int head_dim, std::span<const int32_t> positi
 
 Tensor attention(Context& ctx, Tensor q, Tensor k, Tensor v, std::span<const Window> windows,
                  const AttentionArgs& args) {
+  count(ctx);
   check_cols("attention q", q, int64_t{args.num_heads} * args.head_dim);
   check_cols("attention k", k, int64_t{args.num_kv_heads} * args.head_dim);
   check_cols("attention v", v, int64_t{args.num_kv_heads} * args.head_dim);
@@ -112,6 +122,7 @@ Tensor gather_rows(Context& ctx, Tensor x, std::span<const int32_t> rows) {
 }
 
 Tensor lm_head(Context& ctx, Tensor x, const PackedWeight& w, float softcap) {
+  count(ctx);
   check_cols("lm_head", x, w.num_cols);
   Tensor logits = ctx.backend.logits_memory(ctx.arena, x.num_rows, w.num_rows);
   if (logits.num_rows > 0) ctx.backend.lm_head(logits, x, w, softcap);

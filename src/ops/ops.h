@@ -2,6 +2,7 @@
 // the backend, where backend/cpu/ (8) does the arithmetic. Contracts stand in backend/backend.h.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <span>
 
@@ -33,6 +34,7 @@ struct Context {
   Backend& backend;
   Arena& arena;
   KvCache& cache;
+  std::atomic<int64_t>* num_operations = nullptr;  // counts them, for whoever watches a long step
 };
 
 using FloatSpan = std::span<const float>;

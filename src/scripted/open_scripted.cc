@@ -79,6 +79,7 @@ Result<std::unique_ptr<Engine>> open_scripted_engine(const std::string& script_f
   d.context = memory.context;
   d.file_bytes = text.size();
   d.kv_bytes = memory.kv_bytes;
+  d.kv_type = "none";
   d.kv_bytes_per_position = question.page_bytes / kPagePositions;
   return make_engine(std::move(parts));
 }

@@ -104,7 +104,10 @@ std::optional<ApiError> reply_error(const GenerationResult& result) {
   if (result.finish_reason == FinishReason::kCancelled)
     return api_error("request_cancelled", "the request was cancelled");
   if (result.finish_reason != FinishReason::kError) return std::nullopt;
-  ApiError fault = engine_api_error(result.error);
+  // The only thing that is found corrupt while a reply runs.
+  ApiError fault = result.error.code == ErrorCode::kCorrupt
+                       ? api_error("nan_logits", result.error.message)
+                       : engine_api_error(result.error);
   fault.should_retry = false;  // the same request would end the same way
   return fault;
 }

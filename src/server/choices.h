@@ -40,6 +40,7 @@ class Choices {
   // From any thread. The prompt's facts are those of the first choice, the rest of all together;
   // the state is that of the choice that is furthest, as long as one runs.
   RequestStatus status() const;
+  RequestStatus status(int index) const { return streams_[static_cast<size_t>(index)]->status(); }
   bool has_ended(int index) const;
   void wait_end() const;  // of all choices, read or not; their pages are free
 

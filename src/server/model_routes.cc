@@ -17,21 +17,9 @@ std::string iso_time(int64_t seconds) {
   return text;
 }
 
-// Paths are private.
-std::string file_name(const std::string& path) {
-  std::string trimmed = path;
-  while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
-  return trimmed.substr(trimmed.rfind('/') + 1);
-}
-
 int64_t whole(uint64_t value) { return static_cast<int64_t>(value); }
 
-double shown(float value) {
-  // 0.95f as 0.95, not as 0.949999988079071.
-  return std::stod(format("%.6g", static_cast<double>(value)));
-}
-
-Json meta_json(const ModelDescription& d, int max_sequences) {
+Json meta_json(const ModelDescription& d, const ChatModel& chat, int max_sequences) {
   Json meta = Json::object();
   meta.set("n_ctx", d.context);
   meta.set("n_ctx_train", d.max_position_embeddings);
@@ -55,11 +43,22 @@ Json meta_json(const ModelDescription& d, int max_sequences) {
   Json devices = Json::array();
   devices.push_back(std::move(device));
   meta.set("devices", std::move(devices));
+  meta.set("kv_type", d.kv_type);
+  meta.set("block_size", d.page_positions);
+  meta.set("num_blocks", d.num_pages);
   meta.set("max_sequences", max_sequences);
+  meta.set("drafter", Json());
+  meta.set("drafter_why", "this version has none");
   Json chat_template = Json();
   if (!d.chat_template_source.empty()) {
+    Json efforts = Json::array();
+    for (const std::string& effort : chat.efforts) efforts.push_back(effort);
     chat_template = Json::object();
     chat_template.set("source", d.chat_template_source);
+    chat_template.set("tools", chat.tools.syntax.has_value());
+    chat_template.set("reasoning", chat.has_reasoning || chat.knows_thinking);
+    chat_template.set("efforts", std::move(efforts));
+    chat_template.set("system_anywhere", chat.system_anywhere);
   }
   meta.set("chat_template", std::move(chat_template));
   Json end_ids = Json::array();
@@ -68,16 +67,24 @@ Json meta_json(const ModelDescription& d, int max_sequences) {
   const SamplingParams& s = d.default_sampling;
   Json sampling = Json::object();
   // What a request without one gets (generation_fields.cc).
-  sampling.set("temperature", d.has_default_temperature ? shown(s.temperature) : 1.0);
-  sampling.set("top_p", shown(s.top_p));
+  sampling.set("temperature", d.has_default_temperature ? shown_number(s.temperature) : 1.0);
+  sampling.set("top_p", shown_number(s.top_p));
   sampling.set("top_k", s.top_k);
-  sampling.set("min_p", shown(s.min_p));
-  sampling.set("repetition_penalty", shown(s.repetition_penalty));
+  sampling.set("min_p", shown_number(s.min_p));
+  sampling.set("repetition_penalty", shown_number(s.repetition_penalty));
   meta.set("default_sampling", std::move(sampling));
   return meta;
 }
 
 }  // namespace
+
+std::string file_name(const std::string& path) {
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
+  return trimmed.substr(trimmed.rfind('/') + 1);
+}
+
+double shown_number(float value) { return std::stod(format("%.6g", static_cast<double>(value))); }
 
 ServedModel::ServedModel(std::vector<std::string> names, std::string backend,
                          std::string arithmetic_id, std::string isa)
@@ -90,6 +97,7 @@ ServedModel::ServedModel(std::vector<std::string> names, std::string backend,
 void ServedModel::set_engine(Engine* engine, int max_sequences) {
   created_ = static_cast<int64_t>(std::time(nullptr));
   max_sequences_ = max_sequences;
+  chat_model_.of(*engine);  // probes now, not in the first request
   engine_ = engine;
 }
 
@@ -127,7 +135,9 @@ std::string ServedModel::object(const std::string& name) const {
   architecture.set("input_modalities", text);
   architecture.set("output_modalities", text);
   json.set("architecture", std::move(architecture));
-  json.set("meta", engine == nullptr ? Json() : meta_json(engine->description(), max_sequences_));
+  json.set("meta", engine == nullptr
+                       ? Json()
+                       : meta_json(engine->description(), chat_model(), max_sequences_));
   return json.dump();
 }
 

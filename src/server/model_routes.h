@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "invar/invar.h"
+#include "server/chat_model.h"
 #include "server/http/router.h"
 
 namespace invar::server {
@@ -20,7 +21,9 @@ class ServedModel {
 
   // Once, when the engine is there. The engine outlives the server.
   void set_engine(Engine* engine, int max_sequences);
-  Engine* engine() const { return engine_; }  // nullptr while loading
+  Engine* engine() const { return engine_; }                                // nullptr while loading
+  const ChatModel& chat_model() const { return chat_model_.of(*engine_); }  // once loaded
+  int max_sequences() const { return max_sequences_; }
   const std::vector<std::string>& names() const { return names_; }
 
   Response version() const;
@@ -33,10 +36,16 @@ class ServedModel {
 
   std::vector<std::string> names_;
   std::string backend_, arithmetic_id_, isa_;
+  mutable ChatModel::Once chat_model_;
   std::atomic<Engine*> engine_ = nullptr;
   std::atomic<int> max_sequences_ = 0;
   std::atomic<int64_t> created_;
 };
+
+// The last part of a path; where a file lies is private.
+std::string file_name(const std::string& path);
+// 0.95f as 0.95, not as 0.949999988079071.
+double shown_number(float value);
 
 // Also under the path without /v1 where the API has it. `model` outlives the server.
 void add_model_routes(Router& router, const ServedModel& model);

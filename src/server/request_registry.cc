@@ -43,6 +43,23 @@ std::vector<ListedRequest> RequestRegistry::list(const std::string& key_digest) 
   return listed;
 }
 
+std::vector<RegisteredChoice> RequestRegistry::running_choices() const {
+  std::vector<std::shared_ptr<Running>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.assign(requests_.rbegin(), requests_.rend());
+  }
+  std::vector<RegisteredChoice> running;
+  for (const std::shared_ptr<Running>& request : all)
+    for (int i = 0; i < request->choices->size(); ++i) {
+      const RequestStatus status = request->choices->status(i);
+      if (status.state == RequestState::kPrefill || status.state == RequestState::kDecode ||
+          status.state == RequestState::kPaused)
+        running.push_back({request->number, status.num_completion_tokens});
+    }
+  return running;
+}
+
 std::shared_ptr<RequestRegistry::Running> RequestRegistry::running(const std::string& key_digest,
                                                                    const std::string& id) const {
   const std::lock_guard lock(mutex_);
@@ -114,7 +131,9 @@ RequestRegistry::Entry::Entry(RequestRegistry* registry, RequestFacts facts,
   request_->writer = std::move(writer);
   request_->choices = std::move(choices);
   if (registry_ != nullptr) {
+    registry_->counters_.num_choices.observe(static_cast<double>(request_->facts.num_choices));
     const std::lock_guard lock(registry_->mutex_);
+    request_->number = registry_->num_entered_++;
     place_ = registry_->requests_.insert(registry_->requests_.begin(), request_);
   }
   request_->writer->on_closed([this](CloseReason reason) {

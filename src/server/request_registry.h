@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/histogram.h"
 #include "server/choices.h"
 #include "server/generation_fields.h"
 #include "server/http/http_types.h"
@@ -45,8 +46,15 @@ struct ListedRequest {
   RequestStatus status;
 };
 
+// One choice that runs, for those who count them.
+struct RegisteredChoice {
+  int64_t number = 0;  // of its request, in order of arrival
+  int64_t num_tokens = 0;
+};
+
 // Counts since the start.
 struct RequestCounters {
+  Histogram num_choices{{1, 2, 5, 10, 20}};  // of requests
   // By what was going on when the client left.
   std::atomic<int64_t> left_queued = 0, left_prefill = 0, left_decode = 0;
   // By who cancelled.
@@ -71,11 +79,15 @@ class RequestRegistry {
   // or somebody else cancels it already.
   std::optional<ListedRequest> cancel(const std::string& key_digest, const std::string& id);
 
+  // Of everybody's requests: neither queued nor preempted. Oldest first.
+  std::vector<RegisteredChoice> running_choices() const;
+
   const RequestCounters& counters() const { return counters_; }
 
  private:
   struct Running {
     RequestFacts facts;
+    int64_t number = 0;
     std::shared_ptr<ResponseWriter> writer;
     std::shared_ptr<Choices> choices;
     std::atomic<bool> cancelled = false;  // by cancel(): nobody finds it any more
@@ -88,6 +100,7 @@ class RequestRegistry {
 
   mutable std::mutex mutex_;
   std::list<std::shared_ptr<Running>> requests_;  // newest first
+  int64_t num_entered_ = 0;
   RequestCounters counters_;
 };
 

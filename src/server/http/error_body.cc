@@ -67,6 +67,7 @@ constexpr ErrorKind kErrorKinds[] = {
     {"http_version", 505, kInvalid, kInvalid},        // not HTTP/1.0 or 1.1
     {"client_too_slow", 499, "cancelled_error", "api_error"},
     {"keys_unavailable", 503, "overloaded_error", "overloaded_error"},  // bad key file
+    {"no_slot", 503, "overloaded_error", "overloaded_error"},           // llama.cpp's /slots
     {"too_many_connections", 503, "overloaded_error", "overloaded_error"},
 };
 

@@ -21,6 +21,7 @@ class Lifecycle {
   void set_stuck(bool stuck) { stuck_ = stuck; }
 
   bool draining() const { return draining_; }
+  double progress() const { return ready_ ? 1 : progress_.load(); }  // of loading
 
   // Why a request that needs the engine is refused now, if it is.
   std::optional<ApiError> refusal() const;
