@@ -111,7 +111,7 @@ TEST(EngineStats, BadLogitsAreCountedAndTheEngineGoesOn) {
   const GenerationResult bad = testing::generate(*engine, prompt_of(30, 10));
   EXPECT_EQ(bad.finish_reason, FinishReason::kError);
   EXPECT_EQ(bad.error.code, ErrorCode::kCorrupt);
-  EXPECT_EQ(bad.token_ids.size(), 1u);
+  EXPECT_EQ(bad.token_ids.size(), 2u);  // of positions 29 and 30
   const GenerationResult good = testing::generate(*engine, prompt_of(10, 10));
   EXPECT_EQ(good.finish_reason, FinishReason::kLength);
   EXPECT_EQ(engine->stats().num_bad_logits, 1);
