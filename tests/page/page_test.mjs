@@ -1,4 +1,4 @@
-// The web page in a headless browser, with a real server and a scripted model behind it (about 30 s).
+// The web page in a headless browser, with a real server and a scripted model behind it (30 s of CPU).
 // Screenshots of the main states go to build/page (INVAR_PAGE_SHOTS).
 import assert from 'node:assert/strict';
 import {after, afterEach, before, describe, test} from 'node:test';
@@ -41,6 +41,7 @@ describe('a conversation', () => {
     assert.equal(await reply.locator('strong').first().textContent(), 'a function');
     assert.equal(await reply.locator('.hljs-keyword').first().textContent(), 'def');
     assert.equal(await reply.locator('tbody tr').count(), 2);
+    assert.match(await reply.locator('td').nth(1).evaluate(cell => getComputedStyle(cell).textAlign), /right$/);
     assert.match(await reply.locator('.facts').textContent(), /\d+ tokens.*seed \d+tokens [0-9a-f]{8}/s);
     assert.match(await page.textContent('#context-text'), /^[1-9][\d,]* of [\d,]+ tokens$/);
     assert.equal(await page.textContent('.conversation'), 'Please KEY:code');
@@ -209,6 +210,49 @@ describe('settings', () => {
     await shot(page, 'model');
     const licences = await page.request.get(`${server.url}licenses.txt`);
     for (const name of ['marked', 'dompurify', 'highlight.js']) assert.ok((await licences.text()).includes(`\n${name} `), name);
+  });
+});
+
+describe('load', () => {
+  test('running requests are listed, and cancelled', async () => {
+    await open();
+    await page.click('#panel-open');
+    await page.click('#tab-load');
+    await send(page, 'KEY:slow');
+    await page.waitForSelector('.requests td:has-text("decode")');
+    await shot(page, 'requests');
+    await page.click('.requests button');
+    const reply = await ended(page);
+    assert.match(await reply.locator('.error').textContent(), /cancelled/);
+    await page.waitForSelector('.requests .note');
+  });
+
+  test('metrics become figures and lines', async () => {
+    await open();
+    let tokens = 1000;
+    await page.route('**/metrics', route => route.fulfill({contentType: 'text/plain; version=0.0.4', body: `# HELP invar_requests_running r
+# TYPE invar_requests_running gauge
+invar_requests_running{model_name="m",engine="0"} 3
+invar_requests_waiting{model_name="m",engine="0"} 2
+invar_kv_cache_usage_ratio{model_name="m",engine="0"} 0.25
+invar_generation_tokens_total{model_name="m",engine="0"} ${tokens += 200}
+invar_prompt_tokens_total{model_name="m",engine="0"} 5
+invar_prefix_cache_queries_total{model_name="a } b",engine="0"} 10
+invar_prefix_cache_hits_total{model_name="a } b",engine="0"} 4
+invar_step_seconds_bucket{le="+Inf"} 7
+process_resident_memory_bytes 1.5e+09
+`}));
+    await page.click('#panel-open');
+    await page.click('#tab-load');
+    await page.waitForFunction(() => (document.querySelector('.line').getAttribute('d') ?? '').split('L').length >= 3);
+    const tiles = await page.textContent('.tiles');
+    for (const text of ['Running3', 'Waiting2', 'used25.0 %', 'hits40 %', 'Memory1.4 GiB']) assert.ok(tiles.includes(text), `${text}: ${tiles}`);
+    assert.match(await page.textContent('.chart figcaption'), /^Output[1-9]\d* tokens\/s$/);
+    assert.deepEqual(await accessibilityProblems(page), []);
+    await shot(page, 'load');
+    await page.unroute('**/metrics');
+    await page.route('**/metrics', route => route.fulfill({status: 404, json: {error: {message: 'none', code: 'route_not_found'}}}));
+    await page.waitForSelector('text=This server has no /metrics.');
   });
 });
 

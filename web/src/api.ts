@@ -10,7 +10,8 @@ export class ApiError extends Error {
 
 // Of this tab only, and gone with it.
 const KEY = 'invar.key';
-export function setKey(key: string): void {
+export function setKey(typed: string): void {
+  const key = typed.replace(/[^\x21-\x7e]/g, '');  // what no key has, and a header cannot hold
   if (key) sessionStorage.setItem(KEY, key);
   else sessionStorage.removeItem(KEY);
 }

@@ -309,7 +309,7 @@ export class App {
     return welcomeView(model.id, [
       [meta.family, meta.quantization, meta.n_ctx && `${count(meta.n_ctx)} tokens of context`,
        [meta.backend, meta.isa].filter(Boolean).join(' '), meta.arithmetic_id && `arithmetic ${meta.arithmetic_id}`]
-          .filter(Boolean).join(' · '),
+          .filter(Boolean).join('\u00a0· '),
       'Each reply shows its seed and the hash of its tokens. The same request with the same seed gives the same tokens; the = under a reply tries it.',
     ]);
   }

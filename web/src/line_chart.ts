@@ -38,7 +38,7 @@ export class LineChart {
     this.line.setAttribute('d', `M${points.join('L')}`);
     const first = points[0]?.split(' ')[0] ?? WIDTH;
     this.area.setAttribute('d', `M${first} ${HEIGHT}L${points.join('L')}L${WIDTH} ${HEIGHT}Z`);
-    this.now.textContent = `${value === 0 ? '0' : rate(value)} ${this.unit}`;
+    this.now.textContent = `${Number.isInteger(value) ? value : rate(value)} ${this.unit}`;
     this.top.textContent = String(top);
     this.drawing.setAttribute('aria-label', `${this.title}: ${this.now.textContent} now, at most ${rate(Math.max(...this.values))}`);
   }

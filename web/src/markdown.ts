@@ -60,6 +60,7 @@ const ALLOWED = {
   ],
   ALLOWED_ATTR: ['href', 'title', 'class', 'start', 'align'],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  ADD_URI_SAFE_ATTR: ['start', 'align'],  // else their values would have to be such addresses
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true as const,

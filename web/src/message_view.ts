@@ -133,7 +133,7 @@ export class ReplyView {
       const parts = [plural(f.completionTokens, 'token')];
       if (f.tokensPerSecond > 0) parts.push(`${rate(f.tokensPerSecond)} tokens/s`);
       parts.push(`first token ${duration(f.ttftMs)}`);
-      if (f.cachedTokens > 0) parts.push(`${count(f.cachedTokens)} of ${count(f.promptTokens)} prompt tokens cached`);
+      if (f.cachedTokens > 0) parts.push(`prompt ${count(f.promptTokens)}, ${count(f.cachedTokens)} cached`);
       if (reply.end === 'length') parts.push('ended at its length limit');
       line.append(...facts(parts));
       line.append(el('span', {class: 'exact'},
@@ -143,7 +143,7 @@ export class ReplyView {
     }
     const tools = el('div', {class: 'tools'});
     if (reply.content) tools.append(copyButton('Copy the reply', () => reply.content));
-    if (isLast) tools.append(iconButton('again', 'Regenerate', () => this.actions.regenerate(reply)));
+    if (isLast && !reply.error) tools.append(iconButton('again', 'Regenerate', () => this.actions.regenerate(reply)));
     if (reply.facts?.tokenSha) {
       const button = iconButton('equal', 'Repeat with the same seed and compare', () => {
         button.disabled = true;
