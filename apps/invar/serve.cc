@@ -156,6 +156,8 @@ int serve(const ServeFlags& flags) {
                        : std::chrono::seconds(flags.drain_seconds);
   log(LogLevel::kInfo, "stopping, running requests may take %lld s more",
       static_cast<long long>(drain.count()));
+  lifecycle.set_draining();
+  requests.drop_queued(*lifecycle.refusal());  // they would not start in time
   const bool ended = http->drain(drain);
   log(LogLevel::kInfo, "stopped");
   // A handler that still runs uses the engine: nothing may be destroyed under it. And nothing is

@@ -15,6 +15,32 @@ constexpr size_t kMaxTools = 128;
 constexpr size_t kMaxToolBytes = 256 << 10;
 constexpr std::string_view kXmlClosing = "\n</parameter>\n";
 
+// The largest string of a schema, for who has to make it smaller.
+struct LargestText {
+  std::string keyword, path;  // of the schema that has the keyword
+  size_t num_bytes = 0;
+};
+
+// As in a JSON pointer.
+std::string escaped(const std::string& key) {
+  std::string out;
+  for (const char c : key.substr(0, 64))
+    out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return out;
+}
+
+void find_largest(const Json& json, const std::string& path, LargestText& largest) {
+  if (json.is_array())
+    for (size_t i = 0; i < json.items().size(); ++i)
+      find_largest(json.items()[i], path + format("/%zu", i), largest);
+  if (!json.is_object()) return;
+  for (const auto& [key, value] : json.members()) {
+    if (value.is_string() && value.as_string().size() > largest.num_bytes)
+      largest = {key.substr(0, 64), path, value.as_string().size()};
+    find_largest(value, path + "/" + escaped(key), largest);
+  }
+}
+
 class ConstraintCompiler {
  public:
   ConstraintCompiler(const ConstraintSpec& spec, const TokenTrie& trie)
@@ -78,12 +104,19 @@ Result<void> ConstraintCompiler::check() const {
 }
 
 Result<Json> ConstraintCompiler::parse_schema(const std::string& text, size_t max_bytes) const {
-  if (text.size() > max_bytes)
-    return resource_exhausted("schema too complex: it has %zu bytes, the limit is %zu", text.size(),
-                              max_bytes);
   JsonLimits limits;
   limits.max_depth = kMaxSchemaDepth;
   Result<Json> json = Json::parse(text, limits);
+  if (text.size() > max_bytes) {
+    LargestText largest;
+    if (json) find_largest(*json, "#", largest);
+    const std::string where = largest.num_bytes > max_bytes / 2
+                                  ? format("; '%s' at %s alone has %zu", largest.keyword.c_str(),
+                                           largest.path.c_str(), largest.num_bytes)
+                                  : "";
+    return resource_exhausted("schema too complex: it has %zu bytes, the limit is %zu%s",
+                              text.size(), max_bytes, where.c_str());
+  }
   if (!json) return with_context("the schema", json.error());
   return json;
 }

@@ -93,6 +93,7 @@ Result<void> SchemaCompiler::make_object(const Body& body) {
 Result<void> SchemaCompiler::make_array(const Body& body) {
   const SchemaNode& node = body.node;
   const int64_t min = node.min_items, max = node.max_items.value_or(-1);
+  if (max >= 0 && min > max) return {};  // no array is one
   const StateId end = builder_.add_state();
   builder_.accept(end);
   const StateId open = builder_.add_state();

@@ -51,6 +51,11 @@ Result<std::unique_ptr<Engine>> open_scripted_engine(const std::string& script_f
   question.page_bytes = parts.backend->kv_page_bytes(info.kv_layers);
   question.free_bytes = free_memory().bytes;
   question.max_sequences = options.max_sequences;
+  // Pages cost nothing here: by default every sequence has a whole window.
+  if (question.kv_bytes == 0)
+    question.kv_bytes =
+        static_cast<int64_t>(question.page_bytes) * options.max_sequences *
+        ((options.context > 0 ? options.context : question.max_positions) / kPagePositions + 1);
   INVAR_TRY(const MemoryPlan memory, plan_memory(question));
   parts.context = memory.context;
   parts.num_pages = memory.num_pages;

@@ -327,8 +327,9 @@ void fit_window(Fields& fields, GenerationFields& generation, const char* prompt
   const auto number = [](int64_t value) { return std::to_string(value); };
   std::string message = "This model's maximum context length is " + number(window) + " tokens. ";
   if (left < 1) {
-    message += "The prompt has " + number(num_prompt_tokens) +
-               " tokens and leaves no room for a reply; shorten it.";
+    message += "The prompt has " + number(num_prompt_tokens) + " tokens" +
+               (asked > 0 ? ", max_tokens asks for " + number(asked) + " more," : "") +
+               " and leaves no room for a reply; shorten it.";
   } else {
     message += "The prompt has " + number(num_prompt_tokens) + " tokens and max_tokens asks for " +
                number(asked) + ", " + number(num_prompt_tokens + asked) +

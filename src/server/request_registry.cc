@@ -94,6 +94,20 @@ std::optional<ListedRequest> RequestRegistry::cancel(const std::string& key_dige
   return listed;
 }
 
+void RequestRegistry::drop_queued(const ApiError& error) {
+  std::vector<std::shared_ptr<Running>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.assign(requests_.begin(), requests_.end());
+  }
+  for (const std::shared_ptr<Running>& request : all) {
+    const RequestStatus status = request->choices->status();
+    if (status.state != RequestState::kQueued || status.num_completion_tokens > 0) continue;
+    request->dropped = true;
+    request->writer->fail(error);
+  }
+}
+
 void RequestRegistry::count_close(const Running& request, CloseReason reason) {
   switch (reason) {
     case CloseReason::kClientGone:
@@ -117,6 +131,7 @@ void RequestRegistry::count_close(const Running& request, CloseReason reason) {
       break;
     case CloseReason::kFailed:  // by its own route when not by cancel()
       if (request.cancelled) ++counters_.cancelled_by_api;
+      if (request.dropped) ++counters_.cancelled_by_drain;
       break;
   }
 }

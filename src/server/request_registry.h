@@ -81,6 +81,8 @@ class RequestRegistry {
 
   // Of everybody's requests: neither queued nor preempted. Oldest first.
   std::vector<RegisteredChoice> running_choices() const;
+  // Ends every request of which no choice has started; said to it by `error`.
+  void drop_queued(const ApiError& error);
 
   const RequestCounters& counters() const { return counters_; }
 
@@ -91,6 +93,7 @@ class RequestRegistry {
     std::shared_ptr<ResponseWriter> writer;
     std::shared_ptr<Choices> choices;
     std::atomic<bool> cancelled = false;  // by cancel(): nobody finds it any more
+    std::atomic<bool> dropped = false;    // by drop_queued()
 
     ListedRequest listed() const;
   };

@@ -74,6 +74,8 @@ TEST(Refusals, SchemasWithoutAValue) {
         R"({"type":"object","properties":{"a":false},"required":["a"]})",
         R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
         R"({"type":"array","items":false,"minItems":1})",
+        R"({"type":"array","minItems":4,"maxItems":3})",
+        R"({"anyOf":[{"type":"array","minItems":1,"maxItems":0},{"enum":[]}]})",
         R"({"allOf":[{"type":"string"},{"type":"null"}]})"}) {
     const auto compiled = compile_schema(schema);
     ASSERT_FALSE(compiled.ok()) << schema;
@@ -112,6 +114,8 @@ TEST(Limits, AreKeptInTime) {
       {repeat("{\"items\":", 70) + "{}" + repeat("}", 70), "64"},
       {"{\"title\":\"" + std::string(70'000, 'x') + "\"}", "65536"},
       {"{\"pattern\":\"" + std::string(5000, 'a') + "\"}", "4096"},
+      {"{\"properties\":{\"a/b\":{\"pattern\":\"" + std::string(100'000, 'a') + "\"}}}",
+       "'pattern' at #/properties/a~1b alone has 100000"},
       {R"({"pattern":"(a{1000}){1000}"})", "states"},
       {R"({"pattern":"((((a{1,100}){1,100}){1,100}){1,100}){1,100}"})", "states"},
       {R"({"pattern":"a{2000}"})", "1000"},
