@@ -80,6 +80,17 @@ for file in "${requirements[@]}"; do
     touch "$stamp"
   fi
 done
+# Schemas to test constraints with: data in packages, kept as they come.
+if [[ "$1" == test || "$1" == all ]]; then
+  file=tools/requirements-schemas.txt
+  stamp=".cache/json-schemas/.fetched-$(sha256sum "$file" | cut -c1-16)"
+  if [[ ! -e "$stamp" ]]; then
+    say "fetching the packages of $file into .cache/json-schemas"
+    .venv/bin/python -m pip download -q --disable-pip-version-check --no-deps -d .cache/json-schemas -r "$file"
+    touch "$stamp"
+  fi
+fi
+
 # ---- npm packages -----------------------------------------------------------------------------------
 
 has_page_tools() { command -v node > /dev/null && command -v npm > /dev/null; }

@@ -134,6 +134,35 @@ Result<CharDfa> explore(std::vector<uint32_t> bounds, Key start, const Accepts& 
   return dfa;
 }
 
+// States from which every string leads to the end: what stands beside one decides nothing. They are
+// what follows a pattern without an anchor at its end.
+std::vector<bool> open_states(const CharNfa& nfa) {
+  const size_t num_states = nfa.states.size();
+  std::vector<std::vector<uint32_t>> sources(num_states);
+  for (uint32_t state = 0; state < num_states; ++state)
+    for (const uint32_t target : nfa.states[state].empties) sources[target].push_back(state);
+  std::vector<bool> ends(num_states), open(num_states);  // ends: without another character
+  std::vector<uint32_t> found = {nfa.end};
+  ends[nfa.end] = true;
+  while (!found.empty()) {
+    const uint32_t state = found.back();
+    found.pop_back();
+    for (const uint32_t source : sources[state])
+      if (!ends[source]) {
+        ends[source] = true;
+        found.push_back(source);
+      }
+  }
+  const auto all = CharSet::all().ranges();
+  for (uint32_t state = 0; state < num_states; ++state)
+    for (const CharNfa::Edge& edge : nfa.states[state].edges) {
+      const auto& back = nfa.states[edge.target].empties;
+      open[state] = open[state] || (ends[state] && nfa.sets[edge.set].ranges() == all &&
+                                    std::find(back.begin(), back.end(), state) != back.end());
+    }
+  return open;
+}
+
 }  // namespace
 
 Result<CharDfa> determinise(const CharNfa& nfa) {
@@ -156,6 +185,7 @@ Result<CharDfa> determinise(const CharNfa& nfa) {
     for (const CharSet::Range& range : nfa.sets[i].ranges())
       classes[i].emplace_back(class_at(range.low), class_at(range.high + 1));
 
+  const std::vector<bool> open = open_states(nfa);
   using Key = std::vector<uint32_t>;  // closed, ascending
   int64_t work = 0;
   std::vector<uint32_t> mark(nfa.states.size(), 0);
@@ -177,6 +207,9 @@ Result<CharDfa> determinise(const CharNfa& nfa) {
         }
     }
     std::sort(closed.begin(), closed.end());
+    const auto found =
+        std::find_if(closed.begin(), closed.end(), [&](uint32_t state) { return open[state]; });
+    if (found != closed.end()) closed = {std::min(*found, nfa.end), std::max(*found, nfa.end)};
     return closed;
   };
   return explore(

@@ -31,8 +31,7 @@ CharSet space() {
                       {0x2028, 0x2029},
                       {0x202F, 0x202F},
                       {0x205F, 0x205F},
-                      {0x3000, 0x3000},
-                      {0xFEFF, 0xFEFF}});
+                      {0x3000, 0x3000}});
 }
 // Engines disagree about characters beyond ASCII: is an Arabic digit a \d, a Chinese character a
 // \w? What any of them may take for a digit, a word or a space is in none of these, so that every
@@ -59,6 +58,7 @@ CharSet not_space() {
   CharSet set = space();
   set.add(0x1C, 0x1F);
   set.add(0x85, 0x85);
+  set.add(0xFEFF, 0xFEFF);
   set.normalise();
   return set.complement();
 }
@@ -227,7 +227,7 @@ class Parser {
     if (peek() == '*' || peek() == '+' || peek() == '?') return unexpected();
     if (take('\\')) {
       CharSet set;
-      INVAR_TRY_VOID(parse_escape(set, false));
+      INVAR_TRY_VOID(parse_escape(set, false, false));
       return add_set(std::move(set));
     }
     INVAR_TRY(const uint32_t c, parse_char());
@@ -260,30 +260,31 @@ class Parser {
     return value;
   }
 
-  // After the backslash.
-  Result<void> parse_escape(CharSet& set, bool in_class) {
+  // After the backslash. `negated`: the set will be left out, so that it holds what any engine may
+  // take for a digit, a word or a space.
+  Result<void> parse_escape(CharSet& set, bool in_class, bool negated) {
     if (at_end_of_text()) return invalid_argument("it ends in a backslash");
     const size_t at = pos_ - 1;
     const char c = text_[pos_++];
     const auto one = [&](uint32_t code_point) { set = CharSet::of({{code_point, code_point}}); };
     switch (c) {
       case 'd':
-        set = digits();
+        set = negated ? not_digits().complement() : digits();
         return {};
       case 'D':
-        set = not_digits();
+        set = negated ? digits().complement() : not_digits();
         return {};
       case 'w':
-        set = word();
+        set = negated ? not_word().complement() : word();
         return {};
       case 'W':
-        set = not_word();
+        set = negated ? word().complement() : not_word();
         return {};
       case 's':
-        set = space();
+        set = negated ? not_space().complement() : space();
         return {};
       case 'S':
-        set = not_space();
+        set = negated ? space().complement() : not_space();
         return {};
       case 't':
         return one('\t'), Result<void>();
@@ -337,14 +338,14 @@ class Parser {
     while (!take(']')) {
       if (at_end_of_text()) return invalid_argument("a character class is not closed");
       CharSet low;
-      INVAR_TRY_VOID(parse_class_member(low));
+      INVAR_TRY_VOID(parse_class_member(low, negated));
       if (peek() != '-' || peek(1) == ']' || pos_ + 1 >= text_.size()) {
         set.add(low);
         continue;
       }
       ++pos_;
       CharSet high;
-      INVAR_TRY_VOID(parse_class_member(high));
+      INVAR_TRY_VOID(parse_class_member(high, negated));
       const auto single = [](const CharSet& s) {
         return s.ranges().size() == 1 && s.ranges()[0].low == s.ranges()[0].high;
       };
@@ -356,8 +357,8 @@ class Parser {
     return add_set(negated ? set.complement() : std::move(set));
   }
 
-  Result<void> parse_class_member(CharSet& set) {
-    if (take('\\')) return parse_escape(set, true);
+  Result<void> parse_class_member(CharSet& set, bool negated) {
+    if (take('\\')) return parse_escape(set, true, negated);
     INVAR_TRY(const uint32_t c, parse_char());
     set = CharSet::of({{c, c}});
     return {};

@@ -83,6 +83,24 @@ Result<int64_t> read_count(std::string_view keyword, const Json& value, const st
   return count;
 }
 
+// Equal as JSON Schema says: members may stand in any order.
+bool is_same(const Json& a, const Json& b) {
+  if (a.is_array() && b.is_array())
+    return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
+                      is_same);
+  if (!a.is_object() || !b.is_object()) return a == b;
+  return a.members().size() == b.members().size() &&
+         std::all_of(a.members().begin(), a.members().end(), [&](const Json::Member& member) {
+           const Json* other = b.find(member.first);
+           return other && is_same(member.second, *other);
+         });
+}
+
+bool contains(const std::vector<Json>& values, const Json& value) {
+  return std::any_of(values.begin(), values.end(),
+                     [&](const Json& other) { return is_same(value, other); });
+}
+
 void tighten_low(std::optional<NumberBound>& bound, const NumberBound& other) {
   const int order = bound ? compare(other.value, bound->value) : 1;
   if (order > 0) bound = other;
@@ -148,9 +166,7 @@ Result<void> read_values(std::string_view keyword, const Json& value, const std:
                                 path.c_str(), values.size(), kMaxEnumValues);
   }
   if (node.values) {  // enum and const side by side
-    std::erase_if(values, [&](const Json& v) {
-      return std::find(node.values->begin(), node.values->end(), v) == node.values->end();
-    });
+    std::erase_if(values, [&](const Json& v) { return !contains(*node.values, v); });
   }
   node.values = std::move(values);
   return {};
@@ -225,7 +241,8 @@ bool leaves_alone(const SchemaNode& one, const SchemaNode& other) {
 Result<void> merge_object(SchemaNode& node, const SchemaNode& other) {
   if (!leaves_alone(node, other) || !leaves_alone(other, node))
     return twice("additionalProperties", other.path);
-  if (node.additional && other.additional && !(node.additional->json == other.additional->json))
+  if (node.additional && other.additional &&
+      !is_same(node.additional->json, other.additional->json))
     return twice("additionalProperties", other.path);
   if (!node.additional) node.additional = other.additional;
   node.has_properties |= other.has_properties;
@@ -236,7 +253,7 @@ Result<void> merge_object(SchemaNode& node, const SchemaNode& other) {
       node.properties.emplace_back(name, schema);
     } else if (accepts_everything(known->second.json)) {
       known->second = schema;
-    } else if (!accepts_everything(schema.json) && !(known->second.json == schema.json)) {
+    } else if (!accepts_everything(schema.json) && !is_same(known->second.json, schema.json)) {
       return twice("properties", schema.path);
     }
   }
@@ -255,10 +272,11 @@ Result<void> merge_array(SchemaNode& node, const SchemaNode& other) {
   if (!theirs) return {};
   if (mine) {
     const bool same_items = node.items.has_value() == other.items.has_value() &&
-                            (!node.items || node.items->json == other.items->json);
-    const bool same_prefix = std::equal(
-        node.prefix_items.begin(), node.prefix_items.end(), other.prefix_items.begin(),
-        other.prefix_items.end(), [](const auto& a, const auto& b) { return a.json == b.json; });
+                            (!node.items || is_same(node.items->json, other.items->json));
+    const bool same_prefix =
+        std::equal(node.prefix_items.begin(), node.prefix_items.end(), other.prefix_items.begin(),
+                   other.prefix_items.end(),
+                   [](const auto& a, const auto& b) { return is_same(a.json, b.json); });
     if (!same_items || !same_prefix) return twice("items", other.path);
   }
   node.items = other.items;
@@ -273,9 +291,7 @@ Result<bool> merge(SchemaNode& node, const SchemaNode& other) {
   if (node.types == 0) return false;
   if (other.values) {
     if (node.values)
-      std::erase_if(*node.values, [&](const Json& v) {
-        return std::find(other.values->begin(), other.values->end(), v) == other.values->end();
-      });
+      std::erase_if(*node.values, [&](const Json& v) { return !contains(*other.values, v); });
     else
       node.values = other.values;
   }
@@ -303,9 +319,8 @@ Result<bool> merge(SchemaNode& node, const SchemaNode& other) {
 
 bool shares_no_value(const SchemaNode& a, const SchemaNode& b) {
   return a.values && b.values &&
-         std::none_of(a.values->begin(), a.values->end(), [&](const Json& v) {
-           return std::find(b.values->begin(), b.values->end(), v) != b.values->end();
-         });
+         std::none_of(a.values->begin(), a.values->end(),
+                      [&](const Json& v) { return contains(*b.values, v); });
 }
 
 // The values that a property may have, when its schema lists them itself.
@@ -314,6 +329,7 @@ std::optional<std::vector<Json>> listed_values(const SchemaNode& node, const std
     return std::nullopt;
   for (const auto& [key, schema] : node.properties) {
     if (key != name) continue;
+    if (schema.json.find("nullable")) return std::nullopt;  // null may be another value
     if (const Json* value = schema.json.find("const")) return std::vector<Json>{*value};
     const Json* values = schema.json.find("enum");
     if (values && values->is_array()) return values->items();
@@ -321,12 +337,22 @@ std::optional<std::vector<Json>> listed_values(const SchemaNode& node, const std
   return std::nullopt;
 }
 
+uint8_t types_of(const std::vector<Json>& values) {
+  uint8_t types = 0;
+  for (const Json& value : values) types |= type_of(value);
+  return types;
+}
+
 bool is_disjoint(const SchemaNode& a, const SchemaNode& b) {
   if (shares_no_value(a, b)) return true;
   // What one writes, by type, against what the other would take.
-  const uint8_t a_takes = a.has_type ? a.types : uint8_t{kTypeAny},
-                b_takes = b.has_type ? b.types : uint8_t{kTypeAny};
-  const uint8_t shared = (a.written_types() & b_takes) | (b.written_types() & a_takes);
+  const auto taken_types = [](const SchemaNode& node) {
+    const uint8_t types = node.has_type ? node.types : uint8_t{kTypeAny};
+    return static_cast<uint8_t>(node.values ? types & types_of(*node.values) : types);
+  };
+  const uint8_t a_takes = taken_types(a), b_takes = taken_types(b);
+  const uint8_t shared =
+      (a.written_types() & a_takes & b_takes) | (b.written_types() & b_takes & a_takes);
   if (shared == 0) return true;
   if (shared != kTypeObject) return false;
   for (const auto& [name, schema] : a.properties) {
@@ -379,6 +405,29 @@ uint8_t SchemaNode::written_types() const {
     spoken_of |= kTypeString;
   if (low || high || multiple_of > 1) spoken_of |= kTypeInteger | kTypeFraction;
   return spoken_of == 0 ? types : types & spoken_of;
+}
+
+uint8_t type_of(const Json& value) {
+  switch (value.kind()) {
+    case Json::Kind::kNull:
+      return kTypeNull;
+    case Json::Kind::kBool:
+      return kTypeBoolean;
+    case Json::Kind::kInt:
+      return kTypeInteger;
+    case Json::Kind::kDouble:
+      return value.as_double() == static_cast<double>(static_cast<int64_t>(
+                                      std::clamp(value.as_double(), -9e18, 9e18)))
+                 ? kTypeInteger
+                 : kTypeFraction;
+    case Json::Kind::kString:
+      return kTypeString;
+    case Json::Kind::kArray:
+      return kTypeArray;
+    case Json::Kind::kObject:
+      return kTypeObject;
+  }
+  return 0;
 }
 
 bool is_annotation(std::string_view keyword) {

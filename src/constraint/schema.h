@@ -72,6 +72,8 @@ struct SchemaNode {
   uint8_t written_types() const;
 };
 
+// The one bit of a value's type; 1.0 is an integer.
+uint8_t type_of(const Json& value);
 // An annotation only: has no effect on what is valid.
 bool is_annotation(std::string_view keyword);
 // `true`, or an object with annotations only.

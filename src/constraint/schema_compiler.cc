@@ -15,29 +15,6 @@ size_t num_code_points(const std::string& text) {
       text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
 }
 
-uint8_t type_of(const Json& value) {
-  switch (value.kind()) {
-    case Json::Kind::kNull:
-      return kTypeNull;
-    case Json::Kind::kBool:
-      return kTypeBoolean;
-    case Json::Kind::kInt:
-      return kTypeInteger;
-    case Json::Kind::kDouble:
-      return value.as_double() == static_cast<double>(static_cast<int64_t>(
-                                      std::clamp(value.as_double(), -9e18, 9e18)))
-                 ? kTypeInteger
-                 : kTypeFraction;
-    case Json::Kind::kString:
-      return kTypeString;
-    case Json::Kind::kArray:
-      return kTypeArray;
-    case Json::Kind::kObject:
-      return kTypeObject;
-  }
-  return 0;
-}
-
 // A context for errors of patterns and formats: keyword and place.
 Error at_keyword(const char* keyword, const std::string& text, const std::string& path,
                  const Error& error) {

@@ -148,6 +148,12 @@ TEST(Patterns, ClassesHoldWhatAllEnginesAgreeOn) {
       {"^\\\\d$", {"0", "9"}, {"\u0663", "a"}},
       {"^\\\\D$", {"a", "\u4e2d", "\u00e9"}, {"0", "\u0663", "\uff11"}},
       {"^\\\\S$", {"a", "\u4e2d"}, {" ", "\u3000", "\u0085", "\ufeff"}},
+      {"^\\\\s$", {" ", "\u3000"}, {"a", "\u0085", "\ufeff", "\x1c"}},
+      {"^[^\\\\s]$", {"a", "\u4e2d"}, {" ", "\u0085", "\ufeff", "\x1c"}},
+      {"^[^\\\\d]$", {"a", "\u4e2d"}, {"0", "\u0663"}},
+      {"^[^\\\\w]$", {"-", "\u2014"}, {"a", "\u4e2d", "\u00e9"}},
+      {"^[^\\\\W]$", {"a", "_"}, {"-", "\u4e2d", "\u00e9"}},
+      {"^[^\\\\S]$", {" ", "\u3000"}, {"a", "\u0085", "\ufeff"}},
   };
   for (const auto& c : cases) {
     const auto compiled = compile_schema(std::string(R"({"pattern":")") + c.pattern + "\"}");
@@ -157,6 +163,17 @@ TEST(Patterns, ClassesHoldWhatAllEnginesAgreeOn) {
     for (const char* text : c.bad)
       EXPECT_FALSE(accepts_text(*compiled, json_quote(text))) << c.pattern << text;
   }
+}
+
+// What follows a match decides nothing, so it needs no states.
+TEST(Patterns, LongRepeatsWithoutAnAnchorAtTheEndStaySmall) {
+  const auto compiled = compile_schema(R"({"pattern":"pull|push|\\$\\w{1,255}"})");
+  ASSERT_TRUE(compiled.ok()) << compiled.error().message;
+  EXPECT_LT((*compiled)->num_states(), 500u);
+  for (const char* text : {"a push", "x$y", "$name and more"})
+    EXPECT_TRUE(accepts_text(*compiled, json_quote(text))) << text;
+  for (const char* text : {"pus", "$", "$-"})
+    EXPECT_FALSE(accepts_text(*compiled, json_quote(text))) << text;
 }
 
 TEST(Patterns, WithLengths) {
