@@ -80,6 +80,7 @@ for file in "${requirements[@]}"; do
     touch "$stamp"
   fi
 done
+
 # Schemas to test constraints with: data in packages, kept as they come.
 if [[ "$1" == test || "$1" == all ]]; then
   file=tools/requirements-schemas.txt
