@@ -15,6 +15,7 @@ std::function<int()> add_plan(FlagSet& flags);
 std::function<int()> add_eval(FlagSet& flags);
 std::function<int()> add_bench(FlagSet& flags);
 std::function<int()> add_verify(FlagSet& flags);
+std::function<int()> add_profile(FlagSet& flags);
 std::function<int()> add_tokenize(FlagSet& flags);
 std::function<int()> add_completion(FlagSet& flags);
 

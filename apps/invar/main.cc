@@ -39,6 +39,8 @@ constexpr Command kCommands[] = {
     {"eval", "Measures perplexity on a text, and the distance to another model or backend.",
      add_eval},
     {"bench", "Measures tokens per second.", add_bench},
+    {"profile", "Measures what rows cost in each kernel, and tunes this machine for a model.",
+     add_profile},
     {"verify", "Checks that a reply depends on its request only, whatever runs beside it.",
      add_verify},
     {"tokenize", "Shows the tokens of a text.", add_tokenize},

@@ -8,6 +8,7 @@
 #include "packed_cache_folder.h"
 #include "progress.h"
 #include "terminal.h"
+#include "tuning.h"
 
 namespace invar::cli {
 namespace {
@@ -150,8 +151,11 @@ std::unique_ptr<Engine> open_engine(std::string_view command, const std::string&
   options.max_sequences = max_sequences;
   Progress progress("loading " + model_label(*path), Progress::Unit::kBytes);
   options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-  Result<std::unique_ptr<Engine>> engine = open_engine_with(options, wrap);
+  std::string note;
+  Result<std::unique_ptr<Engine>> engine = open_tuned_engine(options, wrap, &note);
   progress.clear();
+  if (note.starts_with("tuning file"))
+    print_error("invar " + std::string(command) + ": " + note + "\n");
   if (!engine) {
     // What does not name the model's file is about a flag.
     const Error& error = engine.error();

@@ -45,19 +45,32 @@ void Progress::update(uint64_t done, uint64_t total) {
   }
 }
 
+const char* Progress::unit_name() const {
+  switch (unit_) {
+    case Unit::kBytes:
+      return "bytes";
+    case Unit::kTokens:
+      return "tokens";
+    case Unit::kReplies:
+      return "replies";
+    case Unit::kSteps:
+      return "row counts";
+  }
+  return "";
+}
+
 // "12 MB of 91 MB", "3 of 39 tokens"
 std::string Progress::amounts(uint64_t done, uint64_t total) const {
   if (unit_ == Unit::kBytes)
     return human_bytes(done) + (total > 0 ? " of " + human_bytes(total) : "");
   std::string text = std::to_string(done);
   if (total > 0) text += " of " + std::to_string(total);
-  return text + (unit_ == Unit::kTokens ? " tokens" : " replies");
+  return text + " " + unit_name();
 }
 
 std::string Progress::speed(double rate) const {
-  return unit_ == Unit::kBytes
-             ? human_bytes(static_cast<uint64_t>(rate)) + "/s"
-             : format("%.1f %s/s", rate, unit_ == Unit::kTokens ? "tokens" : "replies");
+  return unit_ == Unit::kBytes ? human_bytes(static_cast<uint64_t>(rate)) + "/s"
+                               : format("%.1f %s/s", rate, unit_name());
 }
 
 void Progress::draw_bar(uint64_t done, uint64_t total, double seconds) {

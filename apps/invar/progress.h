@@ -11,7 +11,7 @@ namespace invar::cli {
 
 class Progress {
  public:
-  enum class Unit { kBytes, kTokens, kReplies };
+  enum class Unit { kBytes, kTokens, kReplies, kSteps };
   // `label` says what is going on: "loading smollm2.gguf".
   Progress(std::string label, Unit unit);
   ~Progress();  // removes the bar
@@ -27,6 +27,7 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  const char* unit_name() const;
   std::string amounts(uint64_t done, uint64_t total) const;
   std::string speed(double rate) const;
   void draw_bar(uint64_t done, uint64_t total, double seconds);

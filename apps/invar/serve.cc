@@ -27,6 +27,7 @@
 #include "stall.h"
 #include "start_report.h"
 #include "terminal.h"
+#include "tuning.h"
 
 namespace invar::cli {
 namespace {
@@ -133,11 +134,13 @@ int serve(const ServeFlags& flags) {
     lifecycle.set_loading("reading", total == 0 ? 0 : double(done) / double(total));
   };
   const auto begin = std::chrono::steady_clock::now();
+  std::string tuning_note;
   Result<std::unique_ptr<Engine>> opened =
-      is_scripted ? open_scripted(*path, to_open) : Engine::open(to_open);
+      is_scripted ? open_scripted(*path, to_open) : open_tuned_engine(to_open, {}, &tuning_note);
   if (!opened)
     return fatal(flags.termination_log, opened.error().message, exit_code(opened.error().code));
   engine = *std::move(opened);
+  if (!tuning_note.empty()) log(LogLevel::kInfo, "%s", tuning_note.c_str());
   lifecycle.set_loading("warm-up", 1);
   if (const Result<void> warm = warm_up(*engine); !warm)
     return fatal(flags.termination_log, warm.error().message, exit_code(warm.error().code));

@@ -90,6 +90,7 @@ void TimedBackend::add_weight(const PackedWeight& w, double macs) {
 void TimedBackend::embed(Tensor y, std::span<const int32_t> ids, const PackedWeight& table,
                          float scale) {
   step_ = StepTime();
+  if (before_step_) step_.variant = before_step_();
   step_.start = Clock::now();
   step_.num_rows = y.num_rows;
   const double bytes = static_cast<double>(table.num_bytes) / static_cast<double>(table.num_rows) *

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <mutex>
 
 #include "backend/backend.h"
@@ -43,6 +44,7 @@ struct StepTime {
   double kv_bytes = 0;      // every key and value that some row sees, once a window
   double linear_macs = 0;   // multiply-adds with weights
   std::vector<OpTime> ops;  // only with time_ops
+  int variant = 0;          // what before_step() returned
   // Every window has one row.
   bool is_decode() const { return num_rows == num_windows; }
 };
@@ -52,6 +54,10 @@ class TimedBackend final : public Backend {
   // time_ops waits for the device after each operation, which costs a GPU its overlap.
   TimedBackend(std::unique_ptr<Backend> inner, bool time_ops)
       : inner_(std::move(inner)), time_ops_(time_ops) {}
+
+  // Called at the beginning of every step, on the engine's thread, where the inner backend may be
+  // tuned. Set it while nothing runs.
+  void set_before_step(std::function<int()> before_step) { before_step_ = std::move(before_step); }
 
   // The steps so far, which are forgotten. Callable from any thread.
   std::vector<StepTime> take_steps();
@@ -103,6 +109,7 @@ class TimedBackend final : public Backend {
 
   std::unique_ptr<Backend> inner_;
   const bool time_ops_;
+  std::function<int()> before_step_;
   StepTime step_;
   std::mutex mutex_;
   std::vector<StepTime> steps_;

@@ -64,6 +64,11 @@ bool same_bits(const float* a, const float* b, int64_t count) {
   return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
 }
 
+// A tuning as wild as a file could hold: from 1 row on, never, and between.
+KernelCrossover random_crossover(bool gated, const PackedWeight& w, std::mt19937& random) {
+  return {gated, w.num_rows, w.num_cols, static_cast<int>(1 + random() % 70)};
+}
+
 class LinearFormat : public testing::TestWithParam<FormatSpec> {
  protected:
   // Row lengths: one block, an odd number of groups, several steps.
@@ -164,11 +169,13 @@ TEST_P(LinearFormat, RowsDoNotFeelEachOther) {
                       static_cast<size_t>(num_cols) * sizeof(float));
         }
         ThreadPool& pool = count % 3 == 0 ? one : count % 3 == 1 ? two : three;
-        linear(pool, isa, y.tensor, x.tensor, *packed, {}, Tensor{});
+        const KernelCrossover tuned = random_crossover(false, *packed, random_);
+        linear(pool, isa, y.tensor, x.tensor, *packed, {}, Tensor{}, {&tuned, count % 4 > 0});
         for (int64_t r = 0; r < count; ++r)
           ASSERT_TRUE(same_bits(y.tensor.row(r), expected.tensor.row(from[static_cast<size_t>(r)]),
                                 kNumRows))
-              << isa_name(isa) << " bits " << bits << ", row " << r << " of " << count;
+              << isa_name(isa) << " bits " << bits << ", row " << r << " of " << count
+              << ", unpacked from " << tuned.min_rows;
       }
     }
   }
@@ -259,6 +266,11 @@ TEST_F(CpuLinear, GateAndUp) {
     for (Isa isa : isas()) {
       Rows y(19, 37);
       gated_linear(pool_, isa, y.tensor, x.tensor, *packed, activation);
+      const KernelCrossover tuned = random_crossover(true, *packed, random_);
+      Rows other(19, 37);
+      gated_linear(pool_, isa, other.tensor, x.tensor, *packed, activation, {&tuned, 1});
+      ASSERT_TRUE(same_bits(other.values.data(), y.values.data(), 19 * 40))
+          << isa_name(isa) << ", unpacked from " << tuned.min_rows;
       if (isa == Isa::kPortable) first.values = y.values;
       for (int64_t r = 0; r < 19; ++r) {
         ASSERT_TRUE(same_bits(y.tensor.row(r), first.values.data() + r * 40, 37)) << isa_name(isa);

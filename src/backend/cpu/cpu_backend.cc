@@ -60,11 +60,11 @@ void CpuBackend::head_rms_norm(Tensor x, int head_dim, std::span<const float> we
 
 void CpuBackend::linear(Tensor y, Tensor x, const PackedWeight& w, std::span<const float> bias,
                         Tensor residual) {
-  cpu::linear(pool_, isa_, y, x, w, bias, residual);
+  cpu::linear(pool_, isa_, y, x, w, bias, residual, crossovers_);
 }
 
 void CpuBackend::gated_linear(Tensor y, Tensor x, const PackedWeight& w, Activation activation) {
-  cpu::gated_linear(pool_, isa_, y, x, w, activation);
+  cpu::gated_linear(pool_, isa_, y, x, w, activation, crossovers_);
 }
 
 void CpuBackend::rope(Tensor x, int head_dim, std::span<const int32_t> positions,
@@ -88,7 +88,7 @@ void CpuBackend::gather_rows(Tensor y, Tensor x, std::span<const int32_t> rows) 
 }
 
 void CpuBackend::lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) {
-  cpu::lm_head(pool_, isa_, logits, x, w, softcap);
+  cpu::lm_head(pool_, isa_, logits, x, w, softcap, crossovers_);
 }
 
 }  // namespace invar::cpu

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/cpu/attention.h"
@@ -11,11 +12,12 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/rope.h"
 #include "backend/page_access.h"
+#include "backend/tunable.h"
 #include "base/threads.h"
 
 namespace invar::cpu {
 
-class CpuBackend final : public Backend, public PageAccess {
+class CpuBackend final : public Backend, public PageAccess, public Tunable {
  public:
   CpuBackend(BackendInfo info, Isa isa, const LinearOptions& linear_options);
 
@@ -44,11 +46,15 @@ class CpuBackend final : public Backend, public PageAccess {
                  KvCache& cache, const AttentionArgs& args) override;
   void gather_rows(Tensor y, Tensor x, std::span<const int32_t> rows) override;
   void lm_head(Tensor logits, Tensor x, const PackedWeight& w, float softcap) override;
+  void set_crossovers(std::span<const KernelCrossover> crossovers) override {
+    crossovers_.assign(crossovers.begin(), crossovers.end());
+  }
 
  private:
   BackendInfo info_;
   Isa isa_;
   LinearOptions linear_options_;
+  std::vector<KernelCrossover> crossovers_;
   ThreadPool pool_;
   RopeTables rope_tables_;
   AttentionWorkspace attention_workspace_;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr float kNan = std::bit_cast<float>(0x7fc00000u);
 
-// Rows of activations that one walk over the panels serves: their tiles stay in L2 while panels
-// stream.
+// Rows of activations that one walk over the panels serves, at most: their tiles stay in L2 while
+// panels stream.
 constexpr int64_t kBlockRows = 64;
 constexpr int64_t kBlockBytes = 256 << 10;
 
@@ -78,6 +78,19 @@ class Scratch {
   size_t size_ = 0;
 };
 
+// Rows in tiles of nearly equal size: tile i has rows [begin(i), begin(i + 1)). A kernel call takes
+// a panel's codes apart for all its rows, so a last tile of one row would cost much of what a full
+// one costs: nine rows would be slower than eight, in rows a second.
+struct Tiles {
+  int64_t num_rows = 0, count = 0;
+
+  Tiles(int64_t rows, int max_rows) : num_rows(rows) {
+    const int size = max_rows > kTileSlots / 2 ? max_rows : kTileSlots;
+    count = (rows + size - 1) / size;
+  }
+  int64_t begin(int64_t tile) const { return tile * num_rows / count; }
+};
+
 // The rows of one call in the form that the kernels read.
 struct Activations {
   int64_t num_groups = 0;
@@ -124,15 +137,14 @@ bool row_is_finite(const float* x, int64_t count) {
 }
 
 void prepare(ThreadPool& pool, const LinearKernels& kernels, const PackedPanels& w, Tensor x,
-             Activations& a) {
+             const Tiles& tiles, Activations& a) {
   const Forms forms = forms_read(kernels, w);
-  const int64_t num_tiles = (x.num_rows + kTileSlots - 1) / kTileSlots;
   a.num_groups = 0;
   a.first = {};
   a.finite.assign(static_cast<size_t>(x.num_rows), 1);
   if (forms.bytes || forms.quads) {
     a.num_groups = x.num_cols / kGroup;
-    const auto groups = static_cast<size_t>(num_tiles * a.num_groups);
+    const auto groups = static_cast<size_t>(tiles.count * a.num_groups);
     const size_t values = groups * kTileSlots * kGroup;
     thread_local Scratch scratch;
     std::byte* memory = scratch.bytes(groups * sizeof(GroupSums) +
@@ -147,33 +159,42 @@ void prepare(ThreadPool& pool, const LinearKernels& kernels, const PackedPanels&
   }
   // Whole tiles to a thread: slots share cache lines.
   const auto quantize = [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin * kTileSlots; r < std::min(end * kTileSlots, x.num_rows); ++r) {
-      bool finite = !forms.floats || row_is_finite(x.row(r), x.num_cols);
-      if (a.num_groups > 0)
-        finite = kernels.quantize_row(x.row(r), a.num_groups, w.activation_bits,
-                                      a.tile(r / kTileSlots), static_cast<int>(r % kTileSlots)) &&
-                 finite;
-      a.finite[static_cast<size_t>(r)] = finite;
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t first = tiles.begin(tile);
+      for (int64_t r = first; r < tiles.begin(tile + 1); ++r) {
+        bool finite = !forms.floats || row_is_finite(x.row(r), x.num_cols);
+        if (a.num_groups > 0)
+          finite = kernels.quantize_row(x.row(r), a.num_groups, w.activation_bits, a.tile(tile),
+                                        static_cast<int>(r - first)) &&
+                   finite;
+        a.finite[static_cast<size_t>(r)] = finite;
+      }
     }
   };
-  if (num_tiles > 1) {
-    pool.run(num_tiles, quantize);
+  if (tiles.count > 1) {
+    pool.run(tiles.count, quantize);
   } else {
-    quantize(0, num_tiles, 0);
+    quantize(0, tiles.count, 0);
   }
 }
 
-// One panel against rows [first_row, first_row + rows) of one tile; out[rows][16].
+// Rows of one tile that a kernel call takes.
+struct TileRows {
+  int64_t tile = 0, row = 0;  // row: of x
+  int slot = 0, count = 0;
+};
+
+// One panel against `rows` of one tile; out[rows][16].
 void run_panel(const LinearKernels& kernels, const PackedPanels& w, const PanelFormat& format,
                const uint8_t* panel, const GroupBlock* blocks, const Activations& a, Tensor x,
-               int64_t first_row, int rows, float* out) {
+               const TileRows& at, float* out) {
+  const int rows = at.count, slot = at.slot;
   if (is_float(format)) {
     kernels.float_fn(format.kind, rows)(
-        {panel, format.kind, rows, w.num_cols, x.row(first_row), x.row_stride, out});
+        {panel, format.kind, rows, w.num_cols, x.row(at.row), x.row_stride, out});
     return;
   }
-  const ActivationTile tile = a.tile(first_row / kTileSlots);
-  const auto slot = static_cast<int>(first_row % kTileSlots);
+  const ActivationTile tile = a.tile(at.tile);
   PanelRun run;
   run.panel = panel;
   run.blocks = blocks;
@@ -194,9 +215,8 @@ void run_panel(const LinearKernels& kernels, const PackedPanels& w, const PanelF
 // A panel unpacked for the row block, or null where the kernels should read the panel itself.
 const GroupBlock* unpack(const LinearKernels& kernels, const PackedPanels& w,
                          const PanelFormat& format, const uint8_t* panel, int64_t num_rows,
-                         Scratch& scratch) {
-  if (kernels.min_block_rows == 0 || num_rows < kernels.min_block_rows || is_float(format))
-    return nullptr;
+                         int min_block_rows, Scratch& scratch) {
+  if (kernels.min_block_rows == 0 || num_rows < min_block_rows || is_float(format)) return nullptr;
   PanelRun run;
   run.panel = panel;
   run.kind = format.kind;
@@ -215,38 +235,47 @@ int share(int left, int max_rows) {
   return (left + calls - 1) / calls;
 }
 
-// Calls body(first_row, rows) over the tiles of rows [begin, end); begin is a multiple of the tile.
+// Calls body(rows) for the kernel calls of tiles [begin, end).
 template <typename Body>
-void for_tiles(int64_t begin, int64_t end, int max_rows, const Body& body) {
-  for (int64_t tile = begin; tile < end; tile += kTileSlots) {
-    const int64_t tile_end = std::min<int64_t>(tile + kTileSlots, end);
-    for (int64_t r = tile; r < tile_end;) {
-      const int rows = share(static_cast<int>(tile_end - r), max_rows);
-      body(r, rows);
+void for_tiles(const Tiles& tiles, int64_t begin, int64_t end, int max_rows, const Body& body) {
+  for (int64_t tile = begin; tile < end; ++tile) {
+    const int64_t first = tiles.begin(tile), last = tiles.begin(tile + 1);
+    for (int64_t r = first; r < last;) {
+      const int rows = share(static_cast<int>(last - r), max_rows);
+      body({tile, r, static_cast<int>(r - first), rows});
       r += rows;
     }
   }
 }
 
-int64_t block_rows(const PackedPanels& w) {
-  return std::clamp<int64_t>(kBlockBytes / w.num_cols / kTileSlots * kTileSlots, kTileSlots,
-                             kBlockRows);
-}
-
-// Calls body(segment, unit, rows [begin, end)): row blocks outside, panels inside, each thread a
-// run of panels.
+// Calls body(segment, unit, tiles [begin, end)): blocks of tiles outside, panels inside, each
+// thread a run of panels.
 template <typename Body>
-void for_units(ThreadPool& pool, const PackedPanels& w, int64_t num_rows, const Body& body) {
-  const int64_t block = block_rows(w);
+void for_units(ThreadPool& pool, const PackedPanels& w, const Tiles& tiles, const Body& body) {
+  const int64_t most = std::max<int64_t>(1, kBlockRows * tiles.count / tiles.num_rows);
+  const int64_t block_tiles = std::clamp<int64_t>(kBlockBytes / (w.num_cols * kTileSlots), 1, most);
+  const int64_t num_blocks = (tiles.count + block_tiles - 1) / block_tiles;
   pool.run(w.num_units, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = 0; row < num_rows; row += block) {
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      const int64_t first = block * tiles.count / num_blocks;
+      const int64_t last = (block + 1) * tiles.count / num_blocks;
       size_t s = 0;
       for (int64_t u = begin; u < end; ++u) {
         while (u >= w.segments[s].first_unit + w.segments[s].num_units) ++s;
-        body(w.segments[s], u - w.segments[s].first_unit, row, std::min(row + block, num_rows));
+        body(w.segments[s], u - w.segments[s].first_unit, first, last);
       }
     }
   });
+}
+
+// Rows of a block from which this weight's panels are unpacked.
+int min_block_rows(const LinearKernels& kernels, std::span<const KernelCrossover> crossovers,
+                   const PackedPanels& w) {
+  for (const KernelCrossover& crossover : crossovers)
+    if (crossover.num_rows == w.num_rows && crossover.num_cols == w.num_cols &&
+        crossover.gated == (w.order == PartOrder::kGateAndUp))
+      return crossover.min_rows;
+  return kernels.min_block_rows;
 }
 
 // y = (out + bias) + residual for the lanes that are rows of the weight; a row that is not finite
@@ -277,74 +306,80 @@ void store(Tensor y, Tensor residual, std::span<const float> bias, int64_t row, 
 }  // namespace
 
 void linear(ThreadPool& pool, Isa isa, Tensor y, Tensor x, const PackedWeight& weight,
-            std::span<const float> bias, Tensor residual) {
+            std::span<const float> bias, Tensor residual,
+            std::span<const KernelCrossover> crossovers) {
   const PackedPanels& w = panels_of(weight);
   INVAR_CHECK(w.order == PartOrder::kStacked, "gate and up go to gated_linear");
   if (x.num_rows == 0) return;
   const LinearKernels& kernels = kernels_of(isa);
+  const Tiles tiles(x.num_rows, kernels.max_rows);
+  const int unpack_from = min_block_rows(kernels, crossovers, w);
   thread_local Activations a;
   Activations& rows_of_x = a;
-  prepare(pool, kernels, w, x, rows_of_x);
-  for_units(pool, w, x.num_rows,
+  prepare(pool, kernels, w, x, tiles, rows_of_x);
+  for_units(pool, w, tiles,
             [&](const PanelSegment& segment, int64_t unit, int64_t begin, int64_t end) {
               thread_local Scratch scratch;
               const uint8_t* panel =
                   w.memory.get() + segment.offset + static_cast<size_t>(unit * segment.unit_bytes);
               const GroupBlock* blocks =
-                  unpack(kernels, w, segment.format, panel, end - begin, scratch);
+                  unpack(kernels, w, segment.format, panel, tiles.begin(end) - tiles.begin(begin),
+                         unpack_from, scratch);
               const int64_t lane_row = unit * kPanelRows;
               const auto lanes =
                   static_cast<int>(std::min<int64_t>(kPanelRows, segment.num_rows - lane_row));
-              for_tiles(begin, end, kernels.max_rows, [&](int64_t row, int rows) {
+              for_tiles(tiles, begin, end, kernels.max_rows, [&](const TileRows& at) {
                 alignas(64) float out[kTileSlots * kPanelRows];
-                run_panel(kernels, w, segment.format, panel, blocks, rows_of_x, x, row, rows, out);
-                for (int m = 0; m < rows; ++m)
-                  store(y, residual, bias, row + m, segment.first_row + lane_row, lanes,
-                        rows_of_x.finite[static_cast<size_t>(row + m)], out + m * kPanelRows);
+                run_panel(kernels, w, segment.format, panel, blocks, rows_of_x, x, at, out);
+                for (int m = 0; m < at.count; ++m)
+                  store(y, residual, bias, at.row + m, segment.first_row + lane_row, lanes,
+                        rows_of_x.finite[static_cast<size_t>(at.row + m)], out + m * kPanelRows);
               });
             });
 }
 
 void gated_linear(ThreadPool& pool, Isa isa, Tensor y, Tensor x, const PackedWeight& weight,
-                  Activation activation) {
+                  Activation activation, std::span<const KernelCrossover> crossovers) {
   const PackedPanels& w = panels_of(weight);
   INVAR_CHECK(w.order == PartOrder::kGateAndUp, "gated_linear takes gate and up");
   if (x.num_rows == 0) return;
   const LinearKernels& kernels = kernels_of(isa);
   const RowOps& ops = row_ops(isa);
   const auto gate_times_up = activation == Activation::kSilu ? ops.silu_mul : ops.gelu_tanh_mul;
+  const Tiles tiles(x.num_rows, kernels.max_rows);
+  const int unpack_from = min_block_rows(kernels, crossovers, w);
   thread_local Activations a;
   Activations& rows_of_x = a;
-  prepare(pool, kernels, w, x, rows_of_x);
-  for_units(
-      pool, w, x.num_rows,
-      [&](const PanelSegment& segment, int64_t unit, int64_t begin, int64_t end) {
-        thread_local Scratch gate_scratch, up_scratch;
-        const uint8_t* gate =
-            w.memory.get() + segment.offset + static_cast<size_t>(unit * segment.unit_bytes);
-        const uint8_t* up = gate + segment.format.panel_bytes;
-        const int64_t num_rows = end - begin;
-        const GroupBlock* gate_blocks =
-            unpack(kernels, w, segment.format, gate, num_rows, gate_scratch);
-        const GroupBlock* up_blocks = unpack(kernels, w, segment.up, up, num_rows, up_scratch);
-        const int64_t lane_row = unit * kPanelRows;
-        const auto lanes =
-            static_cast<int>(std::min<int64_t>(kPanelRows, segment.num_rows - lane_row));
-        for_tiles(begin, end, kernels.max_rows, [&](int64_t row, int rows) {
-          alignas(64) float out[2][kTileSlots * kPanelRows];
-          run_panel(kernels, w, segment.format, gate, gate_blocks, rows_of_x, x, row, rows, out[0]);
-          run_panel(kernels, w, segment.up, up, up_blocks, rows_of_x, x, row, rows, out[1]);
-          gate_times_up(out[0], out[0], out[1], rows * kPanelRows);
-          for (int m = 0; m < rows; ++m)
-            store(y, Tensor{}, {}, row + m, lane_row, lanes,
-                  rows_of_x.finite[static_cast<size_t>(row + m)], out[0] + m * kPanelRows);
-        });
-      });
+  prepare(pool, kernels, w, x, tiles, rows_of_x);
+  for_units(pool, w, tiles,
+            [&](const PanelSegment& segment, int64_t unit, int64_t begin, int64_t end) {
+              thread_local Scratch gate_scratch, up_scratch;
+              const uint8_t* gate =
+                  w.memory.get() + segment.offset + static_cast<size_t>(unit * segment.unit_bytes);
+              const uint8_t* up = gate + segment.format.panel_bytes;
+              const int64_t num_rows = tiles.begin(end) - tiles.begin(begin);
+              const GroupBlock* gate_blocks =
+                  unpack(kernels, w, segment.format, gate, num_rows, unpack_from, gate_scratch);
+              const GroupBlock* up_blocks =
+                  unpack(kernels, w, segment.up, up, num_rows, unpack_from, up_scratch);
+              const int64_t lane_row = unit * kPanelRows;
+              const auto lanes =
+                  static_cast<int>(std::min<int64_t>(kPanelRows, segment.num_rows - lane_row));
+              for_tiles(tiles, begin, end, kernels.max_rows, [&](const TileRows& at) {
+                alignas(64) float out[2][kTileSlots * kPanelRows];
+                run_panel(kernels, w, segment.format, gate, gate_blocks, rows_of_x, x, at, out[0]);
+                run_panel(kernels, w, segment.up, up, up_blocks, rows_of_x, x, at, out[1]);
+                gate_times_up(out[0], out[0], out[1], at.count * kPanelRows);
+                for (int m = 0; m < at.count; ++m)
+                  store(y, Tensor{}, {}, at.row + m, lane_row, lanes,
+                        rows_of_x.finite[static_cast<size_t>(at.row + m)], out[0] + m * kPanelRows);
+              });
+            });
 }
 
 void lm_head(ThreadPool& pool, Isa isa, Tensor logits, Tensor x, const PackedWeight& w,
-             float softcap) {
-  linear(pool, isa, logits, x, w, {}, Tensor{});
+             float softcap, std::span<const KernelCrossover> crossovers) {
+  linear(pool, isa, logits, x, w, {}, Tensor{}, crossovers);
   if (softcap <= 0) return;
   const RowOps& ops = row_ops(isa);
   constexpr int64_t kRun = 4096;

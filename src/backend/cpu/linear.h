@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/pack_memory.h"
+#include "backend/tunable.h"
 #include "base/threads.h"
 
 namespace invar::cpu {
@@ -26,13 +27,15 @@ Result<std::unique_ptr<PackedWeight>> pack_panels(const PackRequest& request, Th
                                                   const LinearOptions& options);
 
 // The contracts of Backend's methods of the same name. A row of x with an inf or a NaN gives NaN in
-// that row of y and nowhere else.
+// that row of y and nowhere else. `crossovers`: from how many rows on panels are unpacked; a weight
+// that is not named has its kernels' own number.
 void linear(ThreadPool& pool, Isa isa, Tensor y, Tensor x, const PackedWeight& w,
-            std::span<const float> bias, Tensor residual);
+            std::span<const float> bias, Tensor residual,
+            std::span<const KernelCrossover> crossovers = {});
 void gated_linear(ThreadPool& pool, Isa isa, Tensor y, Tensor x, const PackedWeight& w,
-                  Activation activation);
+                  Activation activation, std::span<const KernelCrossover> crossovers = {});
 void lm_head(ThreadPool& pool, Isa isa, Tensor logits, Tensor x, const PackedWeight& w,
-             float softcap);
+             float softcap, std::span<const KernelCrossover> crossovers = {});
 void embed(ThreadPool& pool, Isa isa, Tensor y, std::span<const int32_t> ids,
            const PackedWeight& table, float scale);
 

@@ -39,7 +39,8 @@ void float_panel(const FloatRun& run) {
 
 template <PanelKind kKind>
 constexpr LinearKernels::FloatFn kFloat[kMaxRows] = {float_panel<kKind, 1>, float_panel<kKind, 2>,
-                                                     float_panel<kKind, 3>, float_panel<kKind, 4>};
+                                                     float_panel<kKind, 3>, float_panel<kKind, 4>,
+                                                     float_panel<kKind, 5>, float_panel<kKind, 6>};
 
 }  // namespace
 
@@ -51,19 +52,65 @@ LinearKernels::FloatFn float_fn(PanelKind kind, int rows) {
 
 }  // namespace avx2
 
+namespace {
+
+using PanelFn = LinearKernels::PanelFn;
+
+// Rows of a tile: what the narrow kernels take at once. Others take up to avx2::kMaxRows, and more
+// in two calls.
+constexpr int kTileRows = 7;
+
+template <PanelFn (*kFn)(PanelKind kind, int rows)>
+void in_halves(const PanelRun& run) {
+  PanelRun half = run;
+  half.rows = (run.rows + 1) / 2;
+  kFn(run.kind, half.rows)(half);
+  if (half.bytes != nullptr) half.bytes += half.rows * kGroup;
+  if (half.quads != nullptr) half.quads += half.rows * kGroup;
+  half.first_slot += half.rows;
+  half.out += half.rows * kPanelRows;
+  half.rows = run.rows - half.rows;
+  kFn(run.kind, half.rows)(half);
+}
+
+template <PanelFn (*kFn)(PanelKind kind, int rows)>
+PanelFn up_to_a_tile(PanelKind kind, int rows) {
+  return rows <= avx2::kMaxRows ? kFn(kind, rows) : in_halves<kFn>;
+}
+
+PanelFn narrow_blocks(PanelKind kind, int rows) { return avx2::block_fn(kind, 8, rows); }
+PanelFn wide_blocks(PanelKind kind, int rows) { return avx2::block_fn(kind, 12, rows); }
+
+void floats_in_halves(const FloatRun& run) {
+  FloatRun half = run;
+  half.rows = (run.rows + 1) / 2;
+  avx2::float_fn(run.kind, half.rows)(half);
+  half.x += half.rows * run.row_stride;
+  half.out += half.rows * kPanelRows;
+  half.rows = run.rows - half.rows;
+  avx2::float_fn(run.kind, half.rows)(half);
+}
+
+}  // namespace
+
 const LinearKernels& linear_kernels_avx2() {
   static constexpr LinearKernels kKernels = {
-      avx2::kMaxRows,
+      kTileRows,
       avx2::quantize_row,
       [](PanelKind kind, int bits) { return !avx2::is_narrow(kind, bits); },
       [](PanelKind kind, int bits, int rows) {
         return avx2::is_narrow(kind, bits) ? avx2::narrow_fn(kind, rows)
-                                           : avx2::wide_fn(kind, rows);
+                                           : up_to_a_tile<avx2::wide_fn>(kind, rows);
       },
-      avx2::float_fn,
+      [](PanelKind kind, int rows) -> LinearKernels::FloatFn {
+        return rows <= avx2::kMaxRows ? avx2::float_fn(kind, rows) : floats_in_halves;
+      },
       16,
       avx2::unpack_panel,
-      avx2::block_fn,
+      [](PanelKind kind, int bits, int rows) {
+        return avx2::is_narrow(kind, bits) ? up_to_a_tile<narrow_blocks>(kind, rows)
+                                           : up_to_a_tile<wide_blocks>(kind, rows);
+      },
   };
   return kKernels;
 }

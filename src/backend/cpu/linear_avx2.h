@@ -5,7 +5,9 @@
 
 namespace invar::cpu::avx2 {
 
-inline constexpr int kMaxRows = 4;  // 8 accumulators of 8 lanes, the operands and a broadcast
+// 12 sums of 8 lanes, two operands, a broadcast and a product are 16 registers; the float
+// accumulators, used once a group, wait on the stack.
+inline constexpr int kMaxRows = 6;
 
 bool quantize_row(const float* x, int64_t num_groups, int bits, const ActivationTile& tile,
                   int slot);

@@ -58,7 +58,9 @@ template <int kSubs, bool kAffine, bool kTwoParts, int kAddBack>
 constexpr PanelFn kNarrow[kMaxRows] = {narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 1>,
                                        narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 2>,
                                        narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 3>,
-                                       narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 4>};
+                                       narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 4>,
+                                       narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 5>,
+                                       narrow_blocks<kSubs, kAffine, kTwoParts, kAddBack, 6>};
 
 }  // namespace
 

@@ -121,16 +121,17 @@ void wide_blocks(const PanelRun& run) {
   store<kRows>(run.out, acc);
 }
 
-// ---- Instances, by kind and 1 to 4 rows
+// ---- Instances, by kind and 1 to 6 rows
 
 template <typename Dots, PanelKind kKind>
 constexpr LinearKernels::PanelFn kWidePanels[] = {
     wide_panel<Dots, kKind, 1>, wide_panel<Dots, kKind, 2>, wide_panel<Dots, kKind, 3>,
-    wide_panel<Dots, kKind, 4>};
+    wide_panel<Dots, kKind, 4>, wide_panel<Dots, kKind, 5>, wide_panel<Dots, kKind, 6>};
 template <typename Dots, int kSubs, bool kAffine>
 constexpr LinearKernels::PanelFn kWideBlocks[] = {
     wide_blocks<Dots, kSubs, kAffine, 1>, wide_blocks<Dots, kSubs, kAffine, 2>,
-    wide_blocks<Dots, kSubs, kAffine, 3>, wide_blocks<Dots, kSubs, kAffine, 4>};
+    wide_blocks<Dots, kSubs, kAffine, 3>, wide_blocks<Dots, kSubs, kAffine, 4>,
+    wide_blocks<Dots, kSubs, kAffine, 5>, wide_blocks<Dots, kSubs, kAffine, 6>};
 
 // Null for kinds that are not quantized.
 template <typename Dots>

@@ -1,0 +1,29 @@
+// What `invar profile` shows of its measurements: a table, JSON, a picture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "profile_measure.h"
+
+namespace invar::cli {
+
+struct ProfileReport {
+  ModelDescription model;
+  std::string cpu;
+  ProfilePass kernels;  // settings: never unpacked, always unpacked
+  ProfilePass totals;   // settings: built-in crossovers, measured ones
+  std::vector<KernelCrossover> crossovers;
+  int never = 0;                      // min_rows of shapes that are never unpacked
+  std::string tuning_path, svg_path;  // "": not written
+};
+
+// Geometric mean over the row counts of measured against built-in, more than 1 is a gain.
+double tuning_gain(const ProfileReport& report);
+
+std::string profile_table(const ProfileReport& report);
+Json profile_json(const ProfileReport& report);
+std::string profile_svg(const ProfileReport& report);
+
+}  // namespace invar::cli
