@@ -21,7 +21,7 @@ export class LineChart {
   private readonly values: number[] = [];
 
   constructor(private readonly title: string, private readonly unit: string, private readonly length: number) {
-    this.drawing = svg('svg', {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img'},
+    this.drawing = svg('svg', {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': title},
         svg('path', {class: 'axis', d: `M0 ${HEIGHT - 0.5}H${WIDTH}M0 0.5H${WIDTH}`}), this.area, this.line);
     this.element = el('figure', {class: 'chart'}, el('figcaption', {}, title, this.now),
         el('div', {class: 'chart-box'}, this.top, this.drawing));
