@@ -92,8 +92,8 @@ class LeavingTest(CaseTest):
         for stream in (True, False):
             left = self.left()
             running = self.send("/v1/chat/completions", "KEY:streams", stream=True)
-            self.server.wait(lambda: len(self.server.running()) == 1, 2, "one runs")
-            queued = self.send("/v1/chat/completions", PROMPT, stream=stream)
+            self.server.wait(lambda: [r["state"] for r in self.server.running()] == ["decode"], 2, "one runs")
+            queued = self.send("/v1/chat/completions", PROMPT, stream=stream, cache_prompt=False)
             self.server.wait(lambda: len(self.server.running()) == 2, 2, "one waits")
             self.assertEqual(self.server.running()[0]["state"], "queued")
             computed = self.server.metrics()["invar_prompt_tokens_total"]
