@@ -151,7 +151,7 @@ int bench(const BenchFlags& flags) {
   report.model = engine->description();
   report.kernels = flags.kernels;
   report.against = flags.against;
-  CeilingProbe probe(report.model);
+  CeilingProbe probe(report.model, *timed);
   BenchRunner runner(*engine, *timed, probe, chunk);
   if (const auto measured = measure(flags, scenarios, runner, report); !measured)
     return fail(kCommand, measured.error().message, kExitFailed);
@@ -195,7 +195,9 @@ std::function<int()> add_bench(FlagSet& flags) {
   flags.toggle("--csv", options->csv, "One line for each case, with a head line.");
   flags.footer(
       "Percentages are of what the same process measured just before and after: reading memory\n"
-      "with every thread, and the instruction set's byte dots from registers.\n\nExamples:\n"
+      "with every thread, and the instruction set's byte dots from registers (on a GPU: reading "
+      "its\n"
+      "memory, and wgmma on operands that never change).\n\nExamples:\n"
       "  invar bench model.gguf --threads 2\n"
       "  invar bench model.gguf --prefill 0 --batch 1 --depth 0,7936 --kernels\n"
       "  invar bench model.gguf --against 'bench/peer.py model.gguf --threads 2'");

@@ -11,7 +11,7 @@ Ceilings mean(const Ceilings& a, const Ceilings& b) {
   return {(a.read + b.read) / 2, (a.dots + b.dots) / 2};
 }
 
-CeilingProbe::CeilingProbe(const ModelDescription& model) {
+CeilingProbe::CeilingProbe(const ModelDescription& model, Backend& backend) : backend_(backend) {
   if (model.backend != "cpu") return;
   const Result<cpu::IsaChoice> choice = cpu::choose_isa(model.isa);
   if (choice) isa_ = choice->isa;
@@ -19,7 +19,10 @@ CeilingProbe::CeilingProbe(const ModelDescription& model) {
 }
 
 Ceilings CeilingProbe::measure() {
-  if (pool_ == nullptr) return {};
+  if (pool_ == nullptr) {
+    const DeviceRates rates = backend_.measure_rates();
+    return {rates.read_bytes, rates.operations};
+  }
   return {cpu::probe_read_bandwidth(*pool_), cpu::probe_byte_dots(*pool_, isa_)};
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "backend/backend.h"
 #include "backend/cpu/isa.h"
 #include "base/threads.h"
 #include "invar/invar.h"
@@ -12,19 +13,21 @@ namespace invar::cli {
 
 struct Ceilings {
   double read = 0;  // bytes a second, streaming from memory
-  double dots = 0;  // integer operations a second of the instruction set's byte dot
+  double dots = 0;  // operations a second of the instruction set's byte dot, or of wgmma
 };
 Ceilings mean(const Ceilings& a, const Ceilings& b);
 
-// Measures with as many threads as the engine has. Backends other than cpu have no ceilings (0).
+// cpu: measures with as many threads as the engine has. Others: what the backend knows of its
+// device, 0 where it knows nothing.
 class CeilingProbe {
  public:
-  explicit CeilingProbe(const ModelDescription& model);
+  CeilingProbe(const ModelDescription& model, Backend& backend);
   Ceilings measure();  // about 0.3 s
 
  private:
   cpu::Isa isa_ = cpu::Isa::kPortable;
-  std::unique_ptr<ThreadPool> pool_;  // null: no ceilings
+  std::unique_ptr<ThreadPool> pool_;  // cpu
+  Backend& backend_;
 };
 
 std::string cpu_name();  // "AMD EPYC 7763", as the kernel knows it

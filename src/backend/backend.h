@@ -147,6 +147,12 @@ struct DeviceRoom {
   std::string device;       // "NVIDIA H200"
 };
 
+// What a device can do at best; 0: not known.
+struct DeviceRates {
+  double read_bytes = 0;  // a second, streaming from its memory
+  double operations = 0;  // a second, of the instruction that its matrix products use
+};
+
 // A step is begin_step(), then ops, then synchronize(). A device may run nothing before the last of
 // these, so what a span names (ids, positions, windows) stays as it is until then; what belongs to
 // a model (norm weights, biases, frequencies) does not change at all.
@@ -157,6 +163,9 @@ class Backend {
 
   // Where weights and pages live; nothing: in the host's memory.
   virtual std::optional<DeviceRoom> device_room() const { return std::nullopt; }
+
+  // Measured when asked, within some milliseconds, while no step runs.
+  virtual DeviceRates measure_rates() { return {}; }
 
   // Repacks matrices for this backend's kernels. Integers and scales of the file stay as they are.
   // Reads each part once, front to back (the loader drops pages behind). Errors: kUnsupported for a

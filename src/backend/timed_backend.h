@@ -64,6 +64,7 @@ class TimedBackend final : public Backend {
 
   const BackendInfo& info() const override { return inner_->info(); }
   std::optional<DeviceRoom> device_room() const override { return inner_->device_room(); }
+  DeviceRates measure_rates() override { return inner_->measure_rates(); }
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
     return inner_->pack(request);
   }

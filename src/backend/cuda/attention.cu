@@ -24,7 +24,9 @@
 namespace invar::cuda {
 namespace {
 
-constexpr int kTokenCtas = 132;  // SMs of the H200
+// Of attention_token: an SM each while a group is all there is; several groups are better streamed
+// (measured).
+constexpr int kTokenCtas = 132, kTokenSplitCtas = 16;
 constexpr int kWarps = 4, kThreads = kWarps * 32, kTileKeys = kGroupKeys / kWarps;
 
 __global__ void __launch_bounds__(256) store_kv_kernel(const __grid_constant__ AttentionParams p) {
@@ -337,9 +339,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   const CombineRow row = combine_row(p, blockIdx.x / heads, blockIdx.x % heads);
   wait_for_producer();
   let_next_kernel_start();
-  combine_groups<kHeadDim>(
-      p, row, blockIdx.y, scratch, [] { __syncthreads(); },
-      [](__nv_bfloat16* at, float v) { *at = __float2bfloat16_rn(v); });
+  combine_groups<kHeadDim>(p, row, blockIdx.y, scratch);
 }
 
 // Kernels for one new token a sequence.
@@ -412,10 +412,10 @@ void attention(cudaStream_t stream, const AttentionCall& call, const AttentionSc
   // groups run at once.
   const bool can_token = call.max_window_rows == 1 && p.heads_per_kv <= 16 &&
                          (p.split || call.max_groups == 1) && s.head_dim % 64 == 0;
-  const bool token =
-      can_token && schedule.stream != 2 &&
-      (schedule.token == 2 || (schedule.token == 0 && schedule.row_tiles == 0 &&
-                               s.num_kv_heads * call.num_windows * call.max_groups <= kTokenCtas));
+  const int items = s.num_kv_heads * call.num_windows * call.max_groups;
+  const bool token = can_token && schedule.stream != 2 &&
+                     (schedule.token == 2 || (schedule.token == 0 && schedule.row_tiles == 0 &&
+                                              items <= (p.split ? kTokenSplitCtas : kTokenCtas)));
   const bool many = can_token && p.split && schedule.token != 2 &&
                     (schedule.stream == 2 || (schedule.stream == 0 && schedule.row_tiles == 0));
   const OneToken one = token  ? OneToken::kFewGroups

@@ -92,15 +92,15 @@ __device__ __forceinline__ float fold_value(const Fold& f, float old_value, floa
   return both;
 }
 
-// 256 threads per (row, head) and 32 of its dimensions: folds the partial groups in order, kChunk
-// at a time. All loads of a chunk are under way before anything waits for one. A maximum has no
-// order, so the running maxima come from a scan and all factors at once; what is left in sequence,
-// for one warp, is one fma a group. Same bits as one group after another.
-constexpr int kCombineDims = 32, kCombineThreads = 256;
+// A warp per (row, head) and 32 of its dimensions: folds the partial groups in order, kChunk at a
+// time, the loads of a chunk under way while the one before is folded. A maximum has no order, so
+// the running maxima come from a scan and all factors at once; what is left in sequence is one fma
+// a group. Same bits as one group after another. So little shared memory that it finds room beside
+// attention_stream and waits there for its end.
+constexpr int kCombineDims = 32, kCombineThreads = 32, kCombineChunk = 64;
 struct CombineScratch {
-  float value[kCombineThreads][kCombineDims];
-  float4 fold[kCombineThreads];  // l of the group, keep_old, keep_new
-  float warp_top[kCombineThreads / 32];
+  float value[kCombineChunk][kCombineDims];
+  float4 fold[kCombineChunk];  // l of the group, keep_old, keep_new
 };
 // A row of a head and the groups it sees: one that it cannot see at all is a no-op of the fold.
 struct CombineRow {
@@ -112,66 +112,70 @@ __device__ __forceinline__ CombineRow combine_row(const AttentionParams& p, int 
   return {row, head, window > 0 ? max(0, position - window + 1) / kGroupKeys : 0,
           position / kGroupKeys + 1};
 }
-// sync() is a barrier of the 256 threads; store(at, value) is called by the first warp.
-template <int kHeadDim, typename Sync, typename Store>
+template <int kHeadDim>
 __device__ __forceinline__ void combine_groups(const AttentionParams& p, const CombineRow& r,
-                                               int dim_block, CombineScratch& scratch, Sync&& sync,
-                                               Store&& store) {
-  constexpr int kChunk = kCombineThreads, kWarpsHere = kCombineThreads / 32, kRow = kHeadDim + 4;
-  auto& [value, fold, warp_top] = scratch;
-  const AttentionShape& s = p.c.shape;
-  const int row = r.row, head = r.head, begin = r.begin, end = r.end;
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  const int dim = dim_block * kCombineDims + lane;
-  const float* from = p.c.workspace + (int64_t{row} * s.num_heads + head) * p.groups * kRow;
-  float top = -INFINITY, l = 0.f, out = 0.f;
-  for (int first = begin; first < end; first += kChunk) {
-    const int n = min(kChunk, end - first);
+                                               int dim_block, CombineScratch& scratch) {
+  constexpr int kRow = kHeadDim + 4, kPart = 16;  // loads that stand together or not at all
+  const int lane = threadIdx.x & 31, dim = dim_block * kCombineDims + lane;
+  const float* from =
+      p.c.workspace + (int64_t{r.row} * p.c.shape.num_heads + r.head) * p.groups * kRow;
+  // Lane i has maxima and sums of groups 2i and 2i + 1.
+  float2 ml[2];
+  float v[kCombineChunk];
+  auto load = [&](int first) {
+    const int n = r.end - first;
     const float* part = from + int64_t{first} * kRow;
-    const int mine = threadIdx.x;
-    const float2 ml = mine < n
-                          ? __ldcg(reinterpret_cast<const float2*>(part + mine * kRow + kHeadDim))
-                          : make_float2(-INFINITY, 0.f);
-    float v[kChunk / kWarpsHere];
 #pragma unroll
-    for (int i = 0; i < kChunk / kWarpsHere; ++i) {
-      const int group = i * kWarpsHere + warp;
-      v[i] = group < n ? __ldcg(part + group * kRow + dim) : 0.f;
+    for (int j = 0; j < 2; ++j)
+      ml[j] = 2 * lane + j < n
+                  ? __ldcg(reinterpret_cast<const float2*>(part + (2 * lane + j) * kRow + kHeadDim))
+                  : make_float2(-INFINITY, 0.f);
+#pragma unroll
+    for (int i = 0; i < kCombineChunk; i += kPart) {
+      if (i >= n) continue;
+#pragma unroll
+      for (int j = 0; j < kPart; ++j)
+        v[i + j] = i + j < n ? __ldcg(part + (i + j) * kRow + dim) : 0.f;
     }
-    float m = ml.x;  // becomes the maximum up to and with this group
+  };
+  float top = -INFINITY, l = 0.f, out = 0.f;
+  load(r.begin);
+  for (int first = r.begin; first < r.end; first += kCombineChunk) {
+    const int n = min(kCombineChunk, r.end - first);
+    float up_to = fmaxf(ml[0].x, ml[1].x);  // becomes the maximum up to and with this lane's
 #pragma unroll
     for (int o = 1; o < 32; o *= 2) {
-      const float other = __shfl_up_sync(~0u, m, o);
-      if (lane >= o) m = fmaxf(m, other);
+      const float other = __shfl_up_sync(~0u, up_to, o);
+      if (lane >= o) up_to = fmaxf(up_to, other);
     }
-    sync();  // the chunk before has been read
-    if (lane == 31) warp_top[warp] = m;
+    float before = __shfl_up_sync(~0u, up_to, 1);
+    before = lane == 0 ? top : fmaxf(top, before);
+    top = fmaxf(top, __shfl_sync(~0u, up_to, 31));
+    __syncwarp();  // the chunk before has been read
 #pragma unroll
-    for (int i = 0; i < kChunk / kWarpsHere; ++i) value[i * kWarpsHere + warp][lane] = v[i];
-    sync();
-    float base = top;  // maximum of all groups before this warp's
-#pragma unroll
-    for (int i = 0; i < kWarpsHere; ++i) {
-      if (i < warp) base = fmaxf(base, warp_top[i]);
-      top = fmaxf(top, warp_top[i]);
+    for (int j = 0; j < 2; ++j) {
+      const Fold f = fold_factors(before, ml[j].x);
+      scratch.fold[2 * lane + j] = make_float4(ml[j].y, f.keep_old, f.keep_new, 0.f);
+      before = fmaxf(before, ml[j].x);
     }
-    float before = __shfl_up_sync(~0u, m, 1);
-    before = lane == 0 ? base : fmaxf(before, base);
-    const Fold f = fold_factors(before, ml.x);
-    fold[mine] = make_float4(ml.y, f.keep_old, f.keep_new, 0.f);
-    sync();
-    if (warp != 0) continue;
+#pragma unroll
+    for (int i = 0; i < kCombineChunk; i += kPart) {
+      if (i >= n) continue;
+#pragma unroll
+      for (int j = 0; j < kPart; ++j) scratch.value[i + j][lane] = v[i + j];
+    }
+    __syncwarp();
+    if (first + kCombineChunk < r.end) load(first + kCombineChunk);
 #pragma unroll 8
     for (int i = 0; i < n; ++i) {
-      const float4 g = fold[i];
+      const float4 g = scratch.fold[i];
       const Fold now = {g.y, g.z};
       l = fold_value(now, l, g.x);
-      out = fold_value(now, out, value[i][lane]);
+      out = fold_value(now, out, scratch.value[i][lane]);
     }
   }
-  if (warp == 0)
-    store(static_cast<__nv_bfloat16*>(p.c.y) + row * p.c.y_stride + head * kHeadDim + dim,
-          __fdiv_rn(out, l));
+  static_cast<__nv_bfloat16*>(p.c.y)[r.row * p.c.y_stride + r.head * kHeadDim + dim] =
+      __float2bfloat16_rn(__fdiv_rn(out, l));
 }
 
 }  // namespace invar::cuda

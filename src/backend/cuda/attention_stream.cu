@@ -2,11 +2,12 @@
 // where the time is bytes.
 //
 // One CTA an SM works through a contiguous share of all (window, kv head, group) in that order. A
-// warp of its own copies their keys and values into a ring in shared memory, a piece of 32 KB at a
-// time and ahead of everything, also of the wait for the kernel before; sixteen warps make a
-// group's partial result out of it as attention_token.cu does: 16 keys a warp for the scores, 8
-// dimensions of head_dim (16 of 256) a warp for the output, with the bits of attention.cu.
+// warp of its own copies their keys and values into a ring in shared memory, a piece at a time and
+// ahead of everything, also of the wait for the kernel before; sixteen warps make a group's partial
+// result out of it as attention_token.cu does: 16 keys a warp for the scores, 8 dimensions of
+// head_dim (16 of 256) a warp for the output, with the bits of attention.cu.
 #include <algorithm>
+#include <type_traits>
 
 #include "backend/cuda/attention_parts.cuh"
 #include "backend/cuda/attention_stream.h"
@@ -18,7 +19,14 @@ namespace invar::cuda {
 namespace {
 
 constexpr int kWarps = 16, kThreads = kWarps * 32;
-constexpr int kPieceBytes = 32 * 1024, kPieces = 6;
+// Of the ring; a piece is at most the keys or the values of a group.
+constexpr int kRingBytes = 192 * 1024;
+__host__ __device__ constexpr int piece_bytes(int head_dim) {
+  return head_dim == 64 ? 32 * 1024 : 64 * 1024;
+}
+__host__ __device__ constexpr int num_pieces(int head_dim) {
+  return kRingBytes / piece_bytes(head_dim);
+}
 constexpr int kSms = 132;
 
 // Rows of q and p are 64 bytes more than a multiple of 128: eight lanes that read together, four of
@@ -31,12 +39,12 @@ struct StreamShared {
   float top[16][kWarps];
   float tile_sum[4][16];
   __nv_bfloat16 new_k[kHeadDim], new_v[kHeadDim];
-  uint64_t full[kPieces], empty[kPieces];
+  uint64_t full[num_pieces(kHeadDim)], empty[num_pieces(kHeadDim)];
 };
 
 template <int kHeadDim>
 constexpr size_t stream_bytes() {
-  return size_t{kPieces} * kPieceBytes + sizeof(StreamShared<kHeadDim>) + 128;
+  return size_t{kRingBytes} + sizeof(StreamShared<kHeadDim>) + 128;
 }
 
 // Where a CTA stands in its share.
@@ -137,12 +145,13 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     attention_stream_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kSteps = kHeadDim / 32, kDimBlocks = kHeadDim / 8;
   constexpr int kOut = (kDimBlocks + kWarps - 1) / kWarps;  // n8 blocks of a warp
+  constexpr int kPieceBytes = piece_bytes(kHeadDim), kPieces = num_pieces(kHeadDim);
   constexpr int kPieceKeys = kPieceBytes / 2 / kHeadDim;    // of a piece of K
   constexpr int kPieceDims = kPieceBytes / 2 / kGroupKeys;  // of a piece of V
   constexpr int kKPieces = kGroupKeys / kPieceKeys, kVPieces = kHeadDim / kPieceDims;
   extern __shared__ __align__(128) uint8_t shared_raw[];
   uint8_t* ring = shared_raw + (-shared_address(shared_raw) & 127u);
-  auto& shared = *reinterpret_cast<StreamShared<kHeadDim>*>(ring + size_t{kPieces} * kPieceBytes);
+  auto& shared = *reinterpret_cast<StreamShared<kHeadDim>*>(ring + kRingBytes);
   const AttentionShape& s = p.c.shape;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   const int heads = p.heads_per_kv;
@@ -198,10 +207,11 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   auto piece_at = [&](int piece, int& at, int& phase) {
     at = slot + piece;
     phase = parity;
-    while (at >= kPieces) {
-      at -= kPieces;
-      phase ^= 1;
-    }
+    for (int most = kKPieces + kVPieces + kPieces - 1; most >= kPieces; most -= kPieces)
+      if (at >= kPieces) {
+        at -= kPieces;
+        phase ^= 1;
+      }
   };
   auto wait_piece = [&](int piece) -> uint32_t {
     int at, phase;
@@ -225,6 +235,9 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     const bool scores = warp * 16 < left;
     // Of the new token, if it is of this group; else far away from every key.
     const int new_key = left <= kGroupKeys ? left - 1 : -2 * kGroupKeys;
+    // Every key is there and is seen: nothing to mask.
+    const bool whole = left > kGroupKeys &&
+                       (s.sliding_window <= 0 || position - group * kGroupKeys < s.sliding_window);
     if (new_query || new_key >= 0) {
       sync();  // nobody reads the query before
       for (int j = threadIdx.x; j < 16 * (kHeadDim / 8); j += kThreads) {
@@ -332,9 +345,9 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
           float& x = score[n][2 * half + odd];
           x = __fmul_rn(x, p.log2_scale);
           if (s.softcap > 0) x = __fmul_rn(p.log2_softcap, tanh_short(x));
-          const bool visible =
-              key <= position && (s.sliding_window <= 0 || position - key < s.sliding_window);
-          if (!visible) x = -INFINITY;
+          if (!whole &&
+              !(key <= position && (s.sliding_window <= 0 || position - key < s.sliding_window)))
+            x = -INFINITY;
           top = fmaxf(top, x);
         }
       top = quad_max(top);
@@ -387,30 +400,37 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
       // Slots beyond the last key hold anything and must not meet a p of zero. Steps beyond it
       // would add zeros, which change nothing: left out.
       const uint32_t bits = __bfloat16_as_ushort(shared.new_v[dim + g]);
+      auto multiply = [&](auto masked) {
+        constexpr bool kMasked = decltype(masked)::value;
 #pragma unroll
-      for (int pair = 0; pair < 8; pair += 2) {
-        if (pair * 32 >= left) continue;
-        const TwoSteps two = two_steps(values + pair * 64, odd);
+        for (int pair = 0; pair < 8; pair += 2) {
+          if (kMasked && pair * 32 >= left) continue;
+          const TwoSteps two = two_steps(values + pair * 64, odd);
 #pragma unroll
-        for (int second = 0; second < 2; ++second) {
-          const int step = pair + second;
-          if (step * 32 >= left) continue;
-          uint4 v = second ? two.second : two.first;
-          if (new_key >= 0) {
-            const int keep = left - step * 32 - 8 * t;  // of this lane's eight keys
-            const int at = new_key - step * 32 - 8 * t;
-            v = {stream_pair(v.x, keep, at, bits), stream_pair(v.y, keep - 2, at - 2, bits),
-                 stream_pair(v.z, keep - 4, at - 4, bits),
-                 stream_pair(v.w, keep - 6, at - 6, bits)};
+          for (int second = 0; second < 2; ++second) {
+            const int step = pair + second;
+            if (kMasked && step * 32 >= left) continue;
+            uint4 v = second ? two.second : two.first;
+            if (kMasked) {
+              const int keep = left - step * 32 - 8 * t;  // of this lane's eight keys
+              const int at = new_key - step * 32 - 8 * t;
+              v = {stream_pair(v.x, keep, at, bits), stream_pair(v.y, keep - 2, at - 2, bits),
+                   stream_pair(v.z, keep - 4, at - 4, bits),
+                   stream_pair(v.w, keep - 6, at - 6, bits)};
+            }
+            const uint4 low = *reinterpret_cast<const uint4*>(&shared.p[g][step * 32 + 8 * t]);
+            const uint4 high = *reinterpret_cast<const uint4*>(&shared.p[g + 8][step * 32 + 8 * t]);
+            const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
+                           a1[4] = {low.z, high.z, low.w, high.w};
+            mma_step(out[n], a0, v.x, v.y);
+            mma_step(out[n], a1, v.z, v.w);
           }
-          const uint4 low = *reinterpret_cast<const uint4*>(&shared.p[g][step * 32 + 8 * t]);
-          const uint4 high = *reinterpret_cast<const uint4*>(&shared.p[g + 8][step * 32 + 8 * t]);
-          const uint32_t a0[4] = {low.x, high.x, low.y, high.y},
-                         a1[4] = {low.z, high.z, low.w, high.w};
-          mma_step(out[n], a0, v.x, v.y);
-          mma_step(out[n], a1, v.z, v.w);
         }
-      }
+      };
+      if (new_key >= 0)
+        multiply(std::true_type());
+      else
+        multiply(std::false_type());
     }
     __syncwarp();
 #pragma unroll

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "backend/cuda/ceilings.h"
+#include "backend/cuda/cuda_check.h"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/wgmma.cuh"
@@ -57,6 +60,40 @@ void launch_read(cudaStream_t stream, const void* data, size_t bytes, void* sink
 void launch_wgmma(cudaStream_t stream, void* sink) {
   launch(wgmma_kernel, dim3(132), dim3(256), 0, stream, false, static_cast<float*>(sink));
 }
+DeviceRates measure_device_rates(cudaStream_t stream) {
+  constexpr size_t kBytes = size_t{2} << 30;
+  constexpr int kLaunches = 5;
+  uint8_t* data = nullptr;
+  if (cudaMalloc(reinterpret_cast<void**>(&data), kBytes + 256) != cudaSuccess) {
+    cudaGetLastError();  // no room: nothing is known
+    return {};
+  }
+  cudaEvent_t begin, end;
+  CUDA_CHECK(cudaEventCreate(&begin));
+  CUDA_CHECK(cudaEventCreate(&end));
+  CUDA_CHECK(cudaMemsetAsync(data, 0, kBytes, stream));
+  const auto seconds = [&](const auto& run) {
+    float best = 1e30f;
+    for (int i = 0; i < kLaunches; ++i) {
+      CUDA_CHECK(cudaEventRecord(begin, stream));
+      run();
+      CUDA_CHECK(cudaEventRecord(end, stream));
+      CUDA_CHECK(cudaEventSynchronize(end));
+      float ms = 0;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+      best = std::min(best, ms);
+    }
+    return best * 1e-3;
+  };
+  DeviceRates rates;
+  rates.read_bytes = kBytes / seconds([&] { launch_read(stream, data, kBytes, data + kBytes); });
+  rates.operations = launch_wgmma_flops() / seconds([&] { launch_wgmma(stream, data + kBytes); });
+  CUDA_CHECK(cudaEventDestroy(begin));
+  CUDA_CHECK(cudaEventDestroy(end));
+  CUDA_CHECK(cudaFree(data));
+  return rates;
+}
+
 double launch_wgmma_flops() { return 132.0 * 2 * kWgmmaSteps * 2.0 * 64 * 128 * 16; }
 
 }  // namespace invar::cuda

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/ceilings.h"
 #include "backend/cuda/cuda_check.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/linear.h"
@@ -110,6 +111,8 @@ class CudaBackend : public Backend {
     CUDA_CHECK(cudaMemGetInfo(&free, &total));
     return DeviceRoom{free > kReservedBytes ? free - kReservedBytes : 0, info_.why};
   }
+
+  DeviceRates measure_rates() override { return measure_device_rates(stream_); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
     constants_.check_all_again();

@@ -224,6 +224,7 @@ class Planner {
         plan_.offsets[made] = places.take(record_.buffers[made].num_bytes());
       }
       if (p.op.kind == StepOpKind::kAttention) {
+        plan_.max_groups = std::max(plan_.max_groups, p.op.max_groups);
         const int rows = record_.buffers[made].num_rows;
         if (p.rotate) {
           const auto table = std::find_if(tables.begin(), tables.end(), [&](const Table& t) {

@@ -31,6 +31,7 @@ struct StepPlan {
   std::vector<PlannedOp> ops;
   std::vector<size_t> offsets;  // of each buffer of the record, in the step's memory
   size_t num_bytes = 0;
+  int max_groups = 0;  // most groups of keys that an attention of the step sees
 };
 
 // `as_recorded`: every op by itself and no memory used twice, so that the plan of a step that has

@@ -14,6 +14,8 @@ namespace {
 // and the host is far ahead of them.
 constexpr int kGraphRows = 64;
 constexpr size_t kMaxPrograms = 64;
+// Beyond, lin_decode is better started at once (measured).
+constexpr int kLateGroups = 8;
 
 int rows_of(const StepRecord& record, const StepTensor& t) {
   return record.buffers[static_cast<size_t>(t.buffer)].num_rows;
@@ -239,7 +241,9 @@ void StepRunner::launch_matrix(const StepRecord& record, const StepPlan& plan, c
       e.residual = reinterpret_cast<const float*>(start(op.residual)) + at;
       e.residual_stride = stride_of(record, op.residual);
     }
-    linear(stream_, args, {.dependent = tuning_.dependent, .trigger_late = tuning_.late});
+    linear(stream_, args,
+           {.dependent = tuning_.dependent,
+            .trigger_late = tuning_.late && plan.max_groups <= kLateGroups});
   }
 }
 
