@@ -202,7 +202,7 @@ int open_reference(const EvalFlags& flags, const EngineFlags& engine_flags, cons
   EngineFlags other = engine_flags;
   if (!flags.against_backend.empty()) other.backend = flags.against_backend;
   if (other.backend != "cpu") other.cpu_isa.clear();
-  if (other.backend != "cuda") other.tuning.clear();
+  if (other.backend != "cuda") other.cuda_switches.clear();
   int code = kExitOk;
   reference.engine =
       open_engine(kCommand, flags.against.empty() ? flags.model : flags.against, other, 1, code);

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Backend>> open_backend(const EngineFlags& flags) {
   options.num_threads = static_cast<int>(flags.num_threads);
   options.isa = flags.cpu_isa;
   options.activation_bits = flags.activation_bits == "12" ? 12 : 8;
-  options.tuning = flags.tuning;
+  options.switches = flags.cuda_switches;
   return make_backend(flags.backend, options);
 }
 

@@ -51,8 +51,8 @@ void EngineFlags::add_backend(FlagSet& flags, const std::vector<std::string>& mo
   flags.whole("--threads", "N", {1, 1024}, num_threads,
               "Threads, 1 to 1024; changes speed only. Default: the physical cores we may use.");
   if (std::find(backends.begin(), backends.end(), "cuda") != backends.end())
-    flags.text("--tuning", "WORDS", tuning,
-               "cuda: what to turn off, as no-graph,no-dependent-launch; changes speed only.");
+    flags.text("--cuda-switches", "WORDS", cuda_switches,
+               "What to turn off, as no-graph,no-dependent-launch; changes speed only.");
   flags.text("--packed-cache", "DIR", packed_cache,
              "Keeps packed weights for quicker starts; off: nowhere. Default: $INVAR_PACKED_CACHE, "
              "else $XDG_CACHE_HOME/invar/packed, else ~/.cache/invar/packed.");
@@ -80,7 +80,7 @@ EngineOptions EngineFlags::options(const std::string& model_path) const {
   options.backend = backend;
   options.cpu_isa = cpu_isa;
   options.activation_bits = activation_bits == "12" ? 12 : 8;
-  options.tuning = tuning;
+  options.switches = cuda_switches;
   options.num_threads = static_cast<int>(num_threads);
   options.context = context;
   options.kv_bytes = kv_bytes;

@@ -22,7 +22,7 @@ struct EngineFlags {
   std::string backend = "cpu";
   std::string cpu_isa;
   std::string activation_bits = "8";
-  std::string tuning;
+  std::string cuda_switches;
   int64_t num_threads = 0;
   std::string packed_cache;        // a folder, "off", or "" for the default one
   int64_t packed_cache_gb = 32;    // 10^9 bytes

@@ -32,7 +32,7 @@ struct EngineOptions {
   std::string cpu_isa = {};     // "portable", "avx2", "avxvnni", "avx512"; "": the best there is
   int activation_bits = 8;      // cpu: 8 (arithmetic cpu-1) or 12 (cpu-1-a12)
   int num_threads = 0;          // 0: physical cores that this process may use
-  std::string tuning = {};      // cuda: what to turn off, as "no-graph"; speed only
+  std::string switches = {};    // cuda: what to turn off, as "no-graph"; speed only
   int64_t context = 0;          // positions a sequence may have; 0: the model's full window
   int max_sequences = 4;        // sequences that may run in one step
   int64_t kv_bytes = 0;         // memory for keys and values; 0: one full context, and no more than

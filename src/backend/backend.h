@@ -127,7 +127,7 @@ struct BackendOptions {
   int num_threads = 0;      // 0: default_num_threads()
   std::string isa;          // cpu: a name of cpu/isa.h, such as "avx2"; "" takes the best there is
   int activation_bits = 8;  // cpu: 8 (head 12), or 12 everywhere
-  std::string tuning;       // cuda: words of cuda/step.cc such as "no-graph"; speed only
+  std::string switches;     // cuda: words of cuda/step.cc such as "no-graph"; speed only
 };
 
 struct BackendInfo {

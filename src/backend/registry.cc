@@ -29,9 +29,9 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                                               const BackendOptions& options) {
   std::string known;
   for (const Entry& entry : kBackends) {
-    if (entry.name == name && name != "cuda" && !options.tuning.empty())
-      return invalid_argument("tuning '%s' is for the cuda backend, not for %s",
-                              options.tuning.c_str(), entry.name.data());
+    if (entry.name == name && name != "cuda" && !options.switches.empty())
+      return invalid_argument("switches '%s' are for the cuda backend, not for %s",
+                              options.switches.c_str(), entry.name.data());
     if (entry.name == name) return entry.make(options);
     known += known.empty() ? "" : ", ";
     known += entry.name;

@@ -186,7 +186,7 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   backend_options.num_threads = options.num_threads;
   backend_options.isa = options.cpu_isa;
   backend_options.activation_bits = options.activation_bits;
-  backend_options.tuning = options.tuning;
+  backend_options.switches = options.switches;
   INVAR_TRY(parts.backend, make_backend(options.backend, backend_options));
   if (wrap) parts.backend = wrap(std::move(parts.backend));
 

@@ -287,28 +287,28 @@ std::vector<float> run_streams(Backend& backend, const Dims& d, const Weights& w
   return all;
 }
 
-TEST(CudaBackend, TuningKeepsBits) {
+TEST(CudaBackend, SwitchesKeepBits) {
   const Dims d;
   const Weights weights = make_weights(d);
   for (const int num_sequences : {1, 8}) {
     std::vector<float> want;
-    for (const char* tuning :
+    for (const char* switches :
          {"", "no-graph", "no-graph,no-dependent-launch", "no-norm-inside", "no-rope-inside",
           "no-buffer-reuse", "no-late-trigger", "no-stream-attention", "no-token-attention",
           "no-norm-inside,no-rope-inside,no-token-attention,no-stream-attention,no-graph"}) {
       BackendOptions options;
-      options.tuning = tuning;
+      options.switches = switches;
       auto backend = make_cuda_backend(options);
       ASSERT_TRUE(backend.ok());
       const std::vector<float> got = run_streams(**backend, d, weights, num_sequences, false);
       const CudaStepCounts counts = cuda_step_counts(**backend);
-      const bool graph = std::string(tuning).find("no-graph") == std::string::npos;
-      EXPECT_EQ(counts.graph_steps > 25, graph) << tuning << ": " << counts.graph_steps;
-      EXPECT_LE(counts.captures, 8) << tuning;
+      const bool graph = std::string(switches).find("no-graph") == std::string::npos;
+      EXPECT_EQ(counts.graph_steps > 25, graph) << switches << ": " << counts.graph_steps;
+      EXPECT_LE(counts.captures, 8) << switches;
       if (want.empty()) want = got;
       ASSERT_EQ(got.size(), want.size());
       EXPECT_EQ(count_different(got.data(), want.data(), static_cast<int64_t>(got.size())), 0)
-          << num_sequences << " sequences, tuning '" << tuning << "'";
+          << num_sequences << " sequences, switches '" << switches << "'";
     }
     auto backend = make_cuda_backend({});
     const std::vector<float> got = run_streams(**backend, d, weights, num_sequences, true);
@@ -361,9 +361,9 @@ TEST(CudaBackend, FindsBestIds) {
   EXPECT_NE((*backend)->best_ids()[0], best_of(0));
 }
 
-TEST(CudaBackend, NamesUnknownTuning) {
+TEST(CudaBackend, NamesUnknownSwitch) {
   BackendOptions options;
-  options.tuning = "no-graph,no-grph";
+  options.switches = "no-graph,no-grph";
   const auto backend = make_cuda_backend(options);
   ASSERT_FALSE(backend.ok());
   EXPECT_NE(backend.error().message.find("'no-grph'"), std::string::npos);

@@ -88,7 +88,7 @@ int round_up_count(int n) {
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(const char* device_name, const StepTuning& tuning, int num_threads)
+  CudaBackend(const char* device_name, const StepSwitches& switches, int num_threads)
       : pool_(num_threads > 0 ? num_threads : default_num_threads()) {
     info_.name = "cuda";
     info_.arithmetic_id = "cuda-sm90-1";
@@ -96,7 +96,7 @@ class CudaBackend : public Backend {
     info_.why = device_name;
     info_.num_threads = pool_.num_threads();
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    runner_ = std::make_unique<StepRunner>(stream_, tuning);
+    runner_ = std::make_unique<StepRunner>(stream_, switches);
   }
   ~CudaBackend() override {
     runner_.reset();
@@ -580,7 +580,7 @@ CudaStepCounts cuda_step_counts(const Backend& backend) {
 }
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options) {
-  INVAR_TRY(const cuda::StepTuning tuning, cuda::parse_tuning(options.tuning));
+  INVAR_TRY(const cuda::StepSwitches switches, cuda::parse_switches(options.switches));
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
     cudaGetLastError();
@@ -593,7 +593,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const BackendOptions& options
                        properties.name, properties.major, properties.minor);
   CUDA_CHECK(cudaSetDevice(0));
   return std::unique_ptr<Backend>(
-      std::make_unique<cuda::CudaBackend>(properties.name, tuning, options.num_threads));
+      std::make_unique<cuda::CudaBackend>(properties.name, switches, options.num_threads));
 }
 
 }  // namespace invar

@@ -1,4 +1,4 @@
-// Words for what is in a step: for log lines and for `--tuning`.
+// Words for what is in a step: for log lines and for `--cuda-switches`.
 #include "backend/cuda/step.h"
 
 #include <iterator>
@@ -8,17 +8,17 @@ namespace {
 
 struct Switch {
   std::string_view word;
-  bool StepTuning::* field;
+  bool StepSwitches::* field;
 };
 constexpr Switch kSwitches[] = {
-    {"graph", &StepTuning::graph},
-    {"dependent-launch", &StepTuning::dependent},
-    {"norm-inside", &StepTuning::norm_inside},
-    {"rope-inside", &StepTuning::rope_inside},
-    {"buffer-reuse", &StepTuning::reuse},
-    {"late-trigger", &StepTuning::late},
-    {"stream-attention", &StepTuning::stream_attention},
-    {"token-attention", &StepTuning::token_attention},
+    {"graph", &StepSwitches::graph},
+    {"dependent-launch", &StepSwitches::dependent},
+    {"norm-inside", &StepSwitches::norm_inside},
+    {"rope-inside", &StepSwitches::rope_inside},
+    {"buffer-reuse", &StepSwitches::reuse},
+    {"late-trigger", &StepSwitches::late},
+    {"stream-attention", &StepSwitches::stream_attention},
+    {"token-attention", &StepSwitches::token_attention},
 };
 
 }  // namespace
@@ -30,8 +30,8 @@ const char* step_op_name(StepOpKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Result<StepTuning> parse_tuning(std::string_view words) {
-  StepTuning tuning;
+Result<StepSwitches> parse_switches(std::string_view words) {
+  StepSwitches switches;
   while (!words.empty()) {
     const size_t comma = words.find(',');
     const std::string_view word = words.substr(0, comma);
@@ -41,16 +41,16 @@ Result<StepTuning> parse_tuning(std::string_view words) {
     bool found = false;
     for (const Switch& s : kSwitches) {
       if (s.word != name) continue;
-      tuning.*s.field = !off;
+      switches.*s.field = !off;
       found = true;
     }
     if (found) continue;
     std::string known;
     for (const Switch& s : kSwitches) known += (known.empty() ? "" : ", ") + std::string(s.word);
-    return invalid_argument("unknown tuning '%.*s'; known, each also with no- before it: %s",
+    return invalid_argument("unknown switch '%.*s'; known, each also with no- before it: %s",
                             static_cast<int>(word.size()), word.data(), known.c_str());
   }
-  return tuning;
+  return switches;
 }
 
 }  // namespace invar::cuda

@@ -98,8 +98,8 @@ struct StepRecord {
   }
 };
 
-// What may be turned off or chosen; time only, never a bit. Named as in `--tuning`.
-struct StepTuning {
+// What may be turned off or chosen; time only, never a bit. Named as in `--cuda-switches`.
+struct StepSwitches {
   bool graph = true;             // CUDA graphs for steps that come again
   bool dependent = true;         // programmatic dependent launch
   bool norm_inside = true;       // rms_norm of one row in front of the product that reads it
@@ -111,6 +111,6 @@ struct StepTuning {
 };
 // "" or words with commas between: "no-graph,no-rope-inside". An unknown one is an error that lists
 // the known.
-Result<StepTuning> parse_tuning(std::string_view words);
+Result<StepSwitches> parse_switches(std::string_view words);
 
 }  // namespace invar::cuda

@@ -91,8 +91,8 @@ bool written_between(const std::vector<StepOp>& ops, size_t from, size_t to, int
 
 class Planner {
  public:
-  Planner(const StepRecord& record, const StepTuning& tuning, bool as_recorded)
-      : record_(record), tuning_(tuning), as_recorded_(as_recorded), ops_(record.ops) {}
+  Planner(const StepRecord& record, const StepSwitches& switches, bool as_recorded)
+      : record_(record), switches_(switches), as_recorded_(as_recorded), ops_(record.ops) {}
 
   StepPlan run() {
     if (!as_recorded_) drop_copies();
@@ -100,8 +100,8 @@ class Planner {
     dropped_.resize(ops_.size());
     for (size_t i = 0; i < ops_.size(); ++i) planned_[i].op = ops_[i];
     if (!as_recorded_) {
-      if (tuning_.norm_inside) fuse_norms();
-      if (tuning_.rope_inside) fuse_ropes();
+      if (switches_.norm_inside) fuse_norms();
+      if (switches_.rope_inside) fuse_ropes();
       merge_ropes();
     }
     place();
@@ -214,7 +214,7 @@ class Planner {
     };
     std::vector<Table> tables;
     std::vector<bool> alive(num_buffers, false);
-    Places places(tuning_.reuse && !as_recorded_);
+    Places places(switches_.reuse && !as_recorded_);
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
       PlannedOp& p = plan_.ops[i];
       const StepTensor& y = p.op.y;
@@ -256,7 +256,7 @@ class Planner {
   }
 
   const StepRecord& record_;
-  const StepTuning& tuning_;
+  const StepSwitches& switches_;
   const bool as_recorded_;
   std::vector<StepOp> ops_;
   std::vector<PlannedOp> planned_;
@@ -266,8 +266,8 @@ class Planner {
 
 }  // namespace
 
-StepPlan plan_step(const StepRecord& record, const StepTuning& tuning, bool as_recorded) {
-  return Planner(record, tuning, as_recorded).run();
+StepPlan plan_step(const StepRecord& record, const StepSwitches& switches, bool as_recorded) {
+  return Planner(record, switches, as_recorded).run();
 }
 
 }  // namespace invar::cuda

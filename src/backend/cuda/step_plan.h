@@ -36,6 +36,6 @@ struct StepPlan {
 
 // `as_recorded`: every op by itself and no memory used twice, so that the plan of a step that has
 // grown begins with what was planned before: for steps run op by op.
-StepPlan plan_step(const StepRecord& record, const StepTuning& tuning, bool as_recorded);
+StepPlan plan_step(const StepRecord& record, const StepSwitches& switches, bool as_recorded);
 
 }  // namespace invar::cuda

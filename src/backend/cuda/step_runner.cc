@@ -29,8 +29,8 @@ OutputType type_of(const StepRecord& record, const StepTensor& t) {
 
 }  // namespace
 
-StepRunner::StepRunner(cudaStream_t stream, const StepTuning& tuning)
-    : stream_(stream), tuning_(tuning), arrays_(DeviceMemory::make_or_end(kArrayBytes)) {
+StepRunner::StepRunner(cudaStream_t stream, const StepSwitches& switches)
+    : stream_(stream), switches_(switches), arrays_(DeviceMemory::make_or_end(kArrayBytes)) {
   for (Slot& slot : slots_) {
     slot.memory = PinnedMemory(kArrayBytes);
     CUDA_CHECK(cudaEventCreateWithFlags(&slot.read, cudaEventDisableTiming));
@@ -81,7 +81,7 @@ StepRunner::Program& StepRunner::program_of(const StepRecord& record) {
   }
   auto program = std::make_unique<Program>();
   program->record = record;
-  program->plan = plan_step(record, tuning_, false);
+  program->plan = plan_step(record, switches_, false);
   program->last_used = clock_;
   programs_.push_back(std::move(program));
   return *programs_.back();
@@ -123,7 +123,7 @@ void StepRunner::run(const StepRecord& record) {
   last_plan_ = &program.plan;
   ++counts_.steps;
   const int rows = record.buffers.front().num_rows;
-  const bool wants_graph = tuning_.graph && rows <= kGraphRows && ++program.num_runs > 1;
+  const bool wants_graph = switches_.graph && rows <= kGraphRows && ++program.num_runs > 1;
   if (wants_graph && program.graph == nullptr) capture(program);
   copy_arrays(record);
   note_cuda_work(program.graph != nullptr ? "graph of a step" : "step", rows,
@@ -137,7 +137,7 @@ void StepRunner::run(const StepRecord& record) {
 }
 
 void StepRunner::run_from(const StepRecord& record, size_t first_op) {
-  recorded_plan_ = plan_step(record, tuning_, true);
+  recorded_plan_ = plan_step(record, switches_, true);
   reserve(recorded_plan_.num_bytes, true);
   last_plan_ = &recorded_plan_;
   copy_arrays(record);
@@ -170,7 +170,7 @@ void StepRunner::launch_op(const StepRecord& record, const StepPlan& plan, const
     return memory_.data() + plan.offsets[static_cast<size_t>(t.buffer)] +
            static_cast<size_t>(t.first_col) * (type_of(record, t) == OutputType::kF32 ? 4 : 2);
   };
-  const bool dependent = tuning_.dependent;
+  const bool dependent = switches_.dependent;
   const int rows = rows_of(record, op.y), y_stride = stride_of(record, op.y);
   switch (op.kind) {
     case StepOpKind::kEmbed:
@@ -242,8 +242,8 @@ void StepRunner::launch_matrix(const StepRecord& record, const StepPlan& plan, c
       e.residual_stride = stride_of(record, op.residual);
     }
     linear(stream_, args,
-           {.dependent = tuning_.dependent,
-            .trigger_late = tuning_.late && plan.max_groups <= kLateGroups});
+           {.dependent = switches_.dependent,
+            .trigger_late = switches_.late && plan.max_groups <= kLateGroups});
   }
 }
 
@@ -279,14 +279,14 @@ void StepRunner::launch_attention(const StepRecord& record, const StepPlan& plan
     auto* table = reinterpret_cast<float2*>(memory_.data() + p.rotation_offset);
     if (p.make_rotation)
       rope_table(stream_, array<int32_t>(record, p.positions_array), p.inv_freq, p.num_freqs,
-                 p.magnitude, call.num_rows, table, tuning_.dependent);
+                 p.magnitude, call.num_rows, table, switches_.dependent);
     call.rotation = table;
     call.num_freqs = p.num_freqs;
   }
   attention(stream_, call,
-            {.token = tuning_.token_attention ? 0 : 1,
-             .stream = tuning_.stream_attention ? 0 : 1,
-             .dependent = tuning_.dependent});
+            {.token = switches_.token_attention ? 0 : 1,
+             .stream = switches_.stream_attention ? 0 : 1,
+             .dependent = switches_.dependent});
 }
 
 }  // namespace invar::cuda

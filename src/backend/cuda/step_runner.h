@@ -18,7 +18,7 @@ namespace invar::cuda {
 
 class StepRunner {
  public:
-  StepRunner(cudaStream_t stream, const StepTuning& tuning);
+  StepRunner(cudaStream_t stream, const StepSwitches& switches);
   ~StepRunner();
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
@@ -75,7 +75,7 @@ class StepRunner {
   };
 
   const cudaStream_t stream_;
-  const StepTuning tuning_;
+  const StepSwitches switches_;
   std::array<Slot, kSlots> slots_;
   size_t slot_ = 0;
   DeviceMemory arrays_;  // of the running step
