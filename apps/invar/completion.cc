@@ -34,20 +34,21 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-std::vector<CommandFacts> collect(const CLI::App& root) {
+std::vector<CommandFacts> collect(const std::vector<FlagSet>& all) {
   std::vector<CommandFacts> commands;
-  for (const CLI::App* app : root.get_subcommands([](const CLI::App*) { return true; })) {
-    CommandFacts command{app->get_name(), app->get_description(), {}, false, {}};
+  for (const FlagSet& set : all) {
+    CommandFacts command{set.app().get_name(), set.app().get_description(), {}, false, {}};
     if (command.name == "completion") command.words = {"bash", "zsh", "fish"};
-    for (const CLI::Option* option : app->get_options()) {
-      if (option->get_positional()) {
-        command.takes_model |= option->get_name(true) == "MODEL";
-        continue;
-      }
+    for (const CLI::Option* option : set.app().get_options())
+      command.takes_model |= option->get_positional() && option->get_name(true) == "MODEL";
+    command.flags.push_back({{"--help"}, "Shows the flags.", "", false, {}});
+    for (const FlagRecord& record : set.records()) {
+      if (record.flag_class == FlagClass::kRefused) continue;
       FlagFacts flag;
-      for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
-      flag.help = option->get_description();
-      if (option->get_type_size() != 0) flag.value = option->get_type_name();
+      flag.names = record.names;
+      flag.names.insert(flag.names.end(), record.negatives.begin(), record.negatives.end());
+      flag.help = record.help;
+      flag.value = record.value;
       flag.is_file = flag.value == "FILE" || flag.value == "OTHER";
       if (flag.value.find('|') != std::string::npos) flag.words = split(flag.value, '|');
       command.flags.push_back(std::move(flag));
@@ -214,8 +215,8 @@ std::string fish_script(const std::vector<CommandFacts>& commands) {
   return out;
 }
 
-int complete(const CLI::App& root, const std::string& shell) {
-  const std::vector<CommandFacts> commands = collect(root);
+int complete(const std::vector<FlagSet>& all, const std::string& shell) {
+  const std::vector<CommandFacts> commands = collect(all);
   if (shell == "bash") {
     print(bash_script(commands));
   } else if (shell == "zsh") {
@@ -238,8 +239,7 @@ std::function<int()> add_completion(FlagSet& flags) {
       "  source <(invar completion bash)\n"
       "  invar completion zsh > \"${fpath[1]}/_invar\"\n"
       "  invar completion fish | source");
-  const CLI::App* root = flags.app().get_parent();
-  return [shell, root] { return complete(*root, *shell); };
+  return [shell, all = flags.siblings()] { return complete(*all, *shell); };
 }
 
 }  // namespace invar::cli

@@ -13,6 +13,7 @@ enum ExitCode : int {
   kExitUnsupported = 4,    // architecture, format or tokenizer that this build does not run
   kExitMemory = 5,         // does not fit
   kExitAddress = 6,        // serve: in use or not bindable
+  kExitInternal = 70,      // serve: a mistake of our own
   kExitStuck = 71,         // serve: the watchdog found an engine that stands still
   kExitInterrupted = 130,  // Ctrl-C
   kExitClosedPipe = 141,   // whoever read our output went away

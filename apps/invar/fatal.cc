@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 
+#include "base/check_handler.h"
 #include "base/log.h"
 #include "exit_codes.h"
 #include "terminal.h"
@@ -26,6 +28,8 @@ const char* exit_name(int code) {
       return "memory";
     case kExitAddress:
       return "address";
+    case kExitInternal:
+      return "internal";
     case kExitStuck:
       return "stuck";
     default:
@@ -46,6 +50,33 @@ int fatal(const std::string& termination_log, const std::string& cause, int code
     }
   }
   return code;
+}
+
+namespace {
+
+std::string g_termination_log;  // for handlers, which get no arguments of ours
+
+[[noreturn]] void end_internal(const char* cause) {
+  // Nothing is destroyed: other threads run.
+  ::_exit(fatal(g_termination_log, cause, kExitInternal));
+}
+
+}  // namespace
+
+void end_mistakes_as_fatal(const std::string& termination_log) {
+  g_termination_log = termination_log;
+  on_check_failed(end_internal);
+  std::set_terminate([] {
+    const std::exception_ptr thrown = std::current_exception();
+    if (!thrown) end_internal("terminated");
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::exception& error) {
+      end_internal(error.what());
+    } catch (...) {
+      end_internal("an exception of unknown type");
+    }
+  });
 }
 
 }  // namespace invar::cli

@@ -6,8 +6,14 @@
 
 namespace invar::cli {
 
+constexpr const char* kTerminationLog = "/dev/termination-log";  // Kubernetes' own
+
 // "fatal: NAME: cause", also to the file `termination_log` if that is there and writable. Returns
 // `code`.
 int fatal(const std::string& termination_log, const std::string& cause, int code);
+
+// From now on a mistake of our own (INVAR_CHECK, an exception that nobody caught) ends the process
+// with the last line `fatal: internal: ...` and exit code 70.
+void end_mistakes_as_fatal(const std::string& termination_log);
 
 }  // namespace invar::cli

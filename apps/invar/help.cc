@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "terminal.h"
 
 namespace invar::cli {
@@ -44,21 +45,42 @@ std::string row(std::string name, const std::string& description) {
   return line + wrap(description, kColumn, kColumn) + "\n";
 }
 
-std::string option_row(const CLI::Option* option) {
-  std::string name =
-      option->get_positional() ? option->get_name(true) : option->get_name(false, true);
-  std::replace(name.begin(), name.end(), ',', ' ');
-  if (!option->get_positional() && option->get_type_size() != 0)
-    name += " " + option->get_type_name();
-  std::string description = option->get_description();
-  if (!option->get_default_str().empty())
-    description += " Default: " + option->get_default_str() + ".";
+std::string argument_row(const CLI::Option* option) {
+  return row(option->get_positional() ? option->get_name(true) : option->get_name(false, true),
+             option->get_description());
+}
+
+std::string join(const std::vector<std::string>& words) { return CLI::detail::join(words, " "); }
+
+std::string flag_row(const FlagRecord& flag) {
+  std::string name = join(flag.names);
+  for (const std::vector<std::string>* more : {&flag.shorts, &flag.negatives})
+    if (!more->empty()) name += " " + join(*more);
+  if (!flag.value.empty()) name += " " + flag.value;
+  std::string description = flag.help;
+  if (!flag.shown_default.empty()) description += " Default: " + flag.shown_default + ".";
   return row(name, description);
+}
+
+// Names only, in a paragraph: what does nothing here needs no line of its own.
+std::string foreign_group(const FlagSet& flags, FlagClass flag_class, const char* heading) {
+  std::string names;
+  for (const FlagRecord& flag : flags.records()) {
+    if (flag.flag_class != flag_class) continue;
+    for (const std::vector<std::string>* more : {&flag.names, &flag.shorts, &flag.negatives})
+      for (const std::string& name : *more) names += (names.empty() ? "" : " ") + name;
+  }
+  if (names.empty()) return {};
+  return std::string("\n") + heading + ":\n    " + wrap(names, 4, 4) + "\n";
+}
+
+const char* class_letter(FlagClass flag_class) {
+  return flag_class == FlagClass::kActs ? "A" : flag_class == FlagClass::kIgnored ? "W" : "R";
 }
 
 }  // namespace
 
-std::string make_help(const CLI::App& app, const std::string& name) {
+std::string make_help(const CLI::App& app, const FlagSet* flags, const std::string& name) {
   std::string out = wrap(app.get_description(), 0, 0) + "\n\nUsage: " + name;
   const auto commands =
       app.get_subcommands([](const CLI::App* c) { return !c->get_group().empty(); });
@@ -74,29 +96,60 @@ std::string make_help(const CLI::App& app, const std::string& name) {
   }
   if (!positionals.empty()) {
     out += "\nArguments:\n";
-    for (const CLI::Option* option : positionals) out += option_row(option);
+    for (const CLI::Option* option : positionals) out += argument_row(option);
   }
-  // CLI11's own group (--help) goes last: it is in every command.
-  std::vector<std::string> groups = app.get_groups();
-  std::erase(groups, "Options");
-  groups.push_back("Options");
+  std::vector<std::string> groups;
+  if (flags != nullptr)
+    for (const FlagRecord& flag : flags->records())
+      if (flag.flag_class == FlagClass::kActs &&
+          std::find(groups.begin(), groups.end(), flag.group) == groups.end())
+        groups.push_back(flag.group);
   for (const std::string& group : groups) {
-    const auto options = app.get_options([&](const CLI::Option* o) {
-      return !group.empty() && o->get_group() == group && o->nonpositional();
-    });
-    if (options.empty()) continue;
-    out += "\n" + (group == "Options" ? std::string("Other") : group) + ":\n";
-    for (const CLI::Option* option : options) out += option_row(option);
+    out += "\n" + group + ":\n";
+    for (const FlagRecord& flag : flags->records())
+      if (flag.flag_class == FlagClass::kActs && flag.group == group) out += flag_row(flag);
   }
+  if (flags != nullptr) {
+    out += foreign_group(*flags, FlagClass::kIgnored,
+                         "Taken with one warning and without effect, for llama-server's launchers");
+    out += foreign_group(*flags, FlagClass::kRefused,
+                         "Refused, each with the reason, unless the value asks for nothing");
+  }
+  out += "\nOther:\n";
+  for (const CLI::Option* option : app.get_options(
+           [](const CLI::Option* o) { return o->nonpositional() && o->get_group() == "Options"; }))
+    out += argument_row(option);
   if (!app.get_footer().empty()) out += "\n" + app.get_footer() + "\n";
   return out;
 }
 
-std::vector<std::string> long_flags(const CLI::App& app) {
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-  return flags;
+std::string flags_json(const FlagSet& flags) {
+  Json list = Json::array();
+  for (const FlagRecord& flag : flags.records()) {
+    Json aliases = Json::array();
+    for (size_t i = 1; i < flag.names.size(); ++i) aliases.push_back(flag.names[i]);
+    for (const std::vector<std::string>* more : {&flag.shorts, &flag.negatives})
+      for (const std::string& name : *more) aliases.push_back(name);
+    Json json = Json::object();
+    json.set("name", flag.names.front());
+    json.set("aliases", std::move(aliases));
+    json.set("arity", flag.arity == FlagRecord::Arity::kNone  ? "0"
+                      : flag.arity == FlagRecord::Arity::kOne ? "1"
+                                                              : "0..1");
+    json.set("type", flag.type);
+    json.set("default", flag.shown_default.empty() ? Json() : Json(flag.shown_default));
+    json.set("env", flags.is_for_launchers() ? Json(variable_of(flag.names.front())) : Json());
+    json.set("class", class_letter(flag.flag_class));
+    list.push_back(std::move(json));
+  }
+  return list.dump(2) + "\n";
+}
+
+std::vector<std::string> long_flags(const FlagSet& flags) {
+  std::vector<std::string> names = {"--help"};
+  for (const FlagRecord& flag : flags.records())
+    names.insert(names.end(), flag.names.begin(), flag.names.end());
+  return names;
 }
 
 }  // namespace invar::cli

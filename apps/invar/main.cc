@@ -1,19 +1,27 @@
 // The invar command: reads the command line, runs one subcommand, returns its exit code. What the
 // commands do stands in one file each (commands.h).
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
 #include "commands.h"
 #include "exit_codes.h"
+#include "fatal.h"
 #include "help.h"
+#include "launch_arguments.h"
 #include "terminal.h"
 
 namespace invar::cli {
 namespace {
+
+// Started under this name, we take a command line of llama.cpp's server.
+constexpr const char* kServerName = "llama-server";
 
 constexpr const char* kFooter =
     "Example:\n"
@@ -23,7 +31,7 @@ constexpr const char* kFooter =
     "~/.cache/invar/models.\n\n"
     "Exit codes: 0 done; 1 the answer is no, or a download failed; 2 a flag or value cannot work;\n"
     "3 model or file missing or broken; 4 not supported; 5 does not fit in memory;\n"
-    "6 address in use or not bindable (serve);\n"
+    "6 address in use or not bindable, 70 a mistake of ours (serve);\n"
     "130 ended by Ctrl-C; 141 the reader of our output went away.\n"
     "`invar COMMAND --help` shows the flags of a command.";
 
@@ -48,9 +56,9 @@ constexpr Command kCommands[] = {
 };
 
 // What was not understood, in one line that names the nearest known word.
-int report_extras(const CLI::App& root, const CLI::App* command) {
-  const CLI::App& app = command != nullptr ? *command : root;
-  const std::string name = command != nullptr ? command->get_name() : "";
+int report_extras(const CLI::App& root, const FlagSet* command) {
+  const CLI::App& app = command != nullptr ? command->app() : root;
+  const std::string name = command != nullptr ? app.get_name() : "";
   const std::vector<std::string> extras = app.remaining();
   std::string extra = extras.front();
   for (const std::string& candidate : extras) {
@@ -63,7 +71,8 @@ int report_extras(const CLI::App& root, const CLI::App* command) {
   std::string message, guess;
   if (extra[0] == '-') {
     message = "unknown flag " + extra;
-    guess = nearest(extra, long_flags(app));
+    guess = nearest(extra, command != nullptr ? long_flags(*command)
+                                              : std::vector<std::string>{"--help", "--version"});
   } else if (command == nullptr) {
     message = "unknown command '" + extra + "'";
     std::vector<std::string> names;
@@ -77,67 +86,133 @@ int report_extras(const CLI::App& root, const CLI::App* command) {
   return fail(name, message + known_for + " --help` shows what there is", kExitUsage);
 }
 
-int run_command_line(int argc, char** argv) {
+// All commands with their flags.
+struct CommandLine {
+  CommandLine();
+
   CLI::App root{"Invar: exact, fast local LLM inference.", "invar"};
+  bool version = false;
+  std::vector<FlagSet> flags;  // as kCommands
+  std::vector<std::function<int()>> runs;
+};
+
+CommandLine::CommandLine() {
   root.footer(kFooter);
   root.allow_extras();
   root.require_subcommand(0, 1);
   root.set_help_flag("-h,--help", "Shows this text.");
-  bool version = false;
   root.add_flag("--version", version, "Shows version, instruction set and arithmetic id.");
-
-  std::vector<CLI::App*> apps;
-  std::vector<std::function<int()>> runs;
+  flags.reserve(std::size(kCommands));  // commands keep references
   for (const Command& command : kCommands) {
     CLI::App* app = root.add_subcommand(command.name, command.summary);
     // Extras are ours to report: CLI11 would name all, and none of the known flags.
     app->allow_extras();
-    FlagSet flags(*app);
-    apps.push_back(app);
-    runs.push_back(command.add(flags));
+    runs.push_back(command.add(flags.emplace_back(*app, &flags)));
   }
-  const CLI::App* chosen = nullptr;
-  const std::function<int()>* run = nullptr;
-  const auto find_chosen = [&] {
-    for (size_t i = 0; i < apps.size(); ++i)
-      if (apps[i]->parsed()) {
-        chosen = apps[i];
-        run = &runs[i];
-      }
-  };
+}
 
+// Values are good and flags known; what remains is to set targets and to look for MODEL.
+int parse_and_run(CommandLine& line, std::vector<std::string> arguments) {
+  size_t chosen = std::size(kCommands);
+  const auto find_chosen = [&] {
+    for (size_t i = 0; i < line.flags.size(); ++i)
+      if (line.flags[i].app().parsed()) chosen = i;
+    return chosen < line.flags.size();
+  };
+  std::reverse(arguments.begin(), arguments.end());  // as the library wants it
   try {
-    root.parse(argc, argv);
+    line.root.parse(arguments);
   } catch (const CLI::CallForHelp&) {
-    find_chosen();
-    print(chosen == nullptr ? make_help(root, "invar")
-                            : make_help(*chosen, "invar " + chosen->get_name()));
+    print(find_chosen() ? make_help(line.flags[chosen].app(), &line.flags[chosen],
+                                    std::string("invar ") + kCommands[chosen].name)
+                        : make_help(line.root, nullptr, "invar"));
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    find_chosen();
     std::string message = error.what();
     // "--threads: 1 required N missing"
     if (error.get_name() == "ArgumentMismatch")
       message = message.substr(0, message.find(':')) + " needs a value, or is given twice";
-    return fail(chosen == nullptr ? "" : chosen->get_name(), message, kExitUsage);
+    return fail(find_chosen() ? kCommands[chosen].name : "", message, kExitUsage);
   }
-  find_chosen();
-  if (chosen == nullptr) {
-    if (!root.remaining().empty()) return report_extras(root, nullptr);
-    if (version) return print_version();
-    print_error(make_help(root, "invar"));
+  if (!find_chosen()) {
+    if (!line.root.remaining().empty()) return report_extras(line.root, nullptr);
+    if (line.version) return print_version();
+    print_error(make_help(line.root, nullptr, "invar"));
     return kExitUsage;
   }
-  if (!chosen->remaining().empty()) return report_extras(root, chosen);
-  for (const CLI::Option* option : chosen->get_options()) {
+  const FlagSet& flags = line.flags[chosen];
+  if (!flags.app().remaining().empty()) return report_extras(line.root, &flags);
+  const std::string name = kCommands[chosen].name;
+  for (const CLI::Option* option : flags.app().get_options()) {
     if (option->get_positional() && option->count() == 0 &&
         !option->get_option_text().starts_with("["))  // optional
-      return fail(chosen->get_name(),
-                  option->get_name(true) + " is missing; `invar " + chosen->get_name() +
-                      " --help` shows how it is used",
-                  kExitUsage);
+      return fail(
+          name,
+          option->get_name(true) + " is missing; `invar " + name + " --help` shows how it is used",
+          kExitUsage);
   }
-  return (*run)();
+  return line.runs[chosen]();
+}
+
+// The names of those that are set, "" when none is.
+std::string variables_of_llama() {
+  constexpr std::string_view kPrefix = "LLAMA_ARG_";
+  std::vector<std::string> names;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (text.starts_with(kPrefix)) names.emplace_back(text.substr(0, text.find('=')));
+  }
+  std::sort(names.begin(), names.end());
+  return CLI::detail::join(names, ", ");
+}
+
+// The command line of a server, in its own words (launch_arguments.h).
+int launch(CommandLine& line, const std::string& command, std::vector<std::string> arguments) {
+  size_t index = 0;
+  while (kCommands[index].name != command) ++index;
+  const FlagSet& flags = line.flags[index];
+  LaunchArguments read;
+  const auto environment = [](const std::string& name) { return std::getenv(name.c_str()); };
+  const Result<void> result = read_launch_arguments(flags.records(), arguments, environment, read);
+  const auto end_with = [&](const std::string& cause) {
+    const auto log = read.values.find("--termination-log");
+    return fatal(log == read.values.end() ? kTerminationLog : log->second, cause, kExitUsage);
+  };
+  if (!result) return end_with(result.error().message);
+  if (read.version) return print_version();
+  if (read.help == LaunchArguments::Help::kJson) {
+    print(flags_json(flags));
+    return kExitOk;
+  }
+  if (read.help == LaunchArguments::Help::kText) {
+    print(make_help(flags.app(), &flags, "invar " + command));
+    return kExitOk;
+  }
+  if (read.words.size() > 1)
+    return end_with("one argument too many: '" + read.words[1] + "'; `invar " + command +
+                    " --help` shows what there is");
+  if (const std::string ignored = variables_of_llama(); !ignored.empty())
+    read.warnings.push_back("variables of llama-server are not read: " + ignored);
+  *flags.launch_warnings() = std::move(read.warnings);
+  std::vector<std::string> plain = read.plain();
+  plain.insert(plain.begin(), command);
+  return parse_and_run(line, std::move(plain));
+}
+
+int run_command_line(int argc, char** argv) {
+  const std::string program = argc > 0 ? argv[0] : "invar";
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  CommandLine line;
+  const std::string first = arguments.empty() ? "" : arguments.front();
+  const bool is_server_name = program.substr(program.rfind('/') + 1) == kServerName;
+  if (first == "serve" && !is_server_name) {
+    arguments.erase(arguments.begin());
+    return launch(line, "serve", std::move(arguments));
+  }
+  const bool is_ours = first == "--help" || first == "-h" || first == "--version";
+  if (is_server_name || (first.starts_with('-') && !is_ours))
+    return launch(line, "serve", std::move(arguments));
+  return parse_and_run(line, std::move(arguments));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ void EngineFlags::add_backend(FlagSet& flags, const std::vector<std::string>& mo
                "Same bits on each. Default: the best that this CPU has.");
   flags.choice("--activations", {"8", "12"}, activation_bits,
                "Bits of activations that meet quantized weights; 12 is slower and closer.", "8");
-  flags.whole("--threads", "N", {1, 1024}, num_threads,
+  flags.whole(flags.is_for_launchers() ? "--threads,-t" : "--threads", "N", {1, 1024}, num_threads,
               "Threads, 1 to 1024; changes speed only. Default: the physical cores we may use.");
   if (std::find(backends.begin(), backends.end(), "cuda") != backends.end())
     flags.text("--cuda-switches", "WORDS", cuda_switches,
@@ -64,6 +64,11 @@ void EngineFlags::add_context(FlagSet& flags) {
   flags.group("Where it runs");
   flags.whole("--context", "N", {1, kMaxContext}, context,
               "Positions a conversation may have. Default: the model's full window.");
+  add_kv_bytes(flags);
+}
+
+void EngineFlags::add_kv_bytes(FlagSet& flags) {
+  flags.group("Where it runs");
   flags.whole("--kv-bytes", "N", {1, int64_t{1} << 50}, kv_bytes,
               "Memory for keys and values. Default: what the context needs, at most half of what "
               "the weights leave free.");
@@ -139,6 +144,13 @@ SamplingParams SamplingFlags::params(const SamplingParams& defaults) const {
   return params;
 }
 
+int open_exit_code(const Error& error, const std::string& path) {
+  const bool flag =
+      error.code == ErrorCode::kInvalidArgument &&
+      (!error.message.starts_with(path) || error.message.starts_with(path + ": context "));
+  return flag ? kExitUsage : exit_code(error.code);
+}
+
 std::unique_ptr<Engine> open_engine(std::string_view command, const std::string& model,
                                     const EngineFlags& flags, int max_sequences, int& code,
                                     const WrapBackend& wrap) {
@@ -157,12 +169,7 @@ std::unique_ptr<Engine> open_engine(std::string_view command, const std::string&
   if (note.starts_with("tuning file"))
     print_error("invar " + std::string(command) + ": " + note + "\n");
   if (!engine) {
-    // What does not name the model's file is about a flag.
-    const Error& error = engine.error();
-    const bool flag =
-        error.code == ErrorCode::kInvalidArgument &&
-        (!error.message.starts_with(*path) || error.message.starts_with(*path + ": context "));
-    code = fail(command, error.message, flag ? kExitUsage : exit_code(error.code));
+    code = fail(command, engine.error().message, open_exit_code(engine.error(), *path));
     return nullptr;
   }
   return *std::move(engine);

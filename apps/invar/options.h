@@ -33,6 +33,7 @@ struct EngineFlags {
 
   void add_backend(FlagSet& flags, const std::vector<std::string>& more_backends = {});
   void add_context(FlagSet& flags);
+  void add_kv_bytes(FlagSet& flags);
   void add_chat_template(FlagSet& flags);
   EngineOptions options(const std::string& model_path) const;
 };
@@ -49,6 +50,9 @@ struct SamplingFlags {
   // `defaults` with the flags over them. A missing seed is drawn when anything random happens.
   SamplingParams params(const SamplingParams& defaults) const;
 };
+
+// Of an error that opening `path` gave: what does not name the model's file is about a flag.
+int open_exit_code(const Error& error, const std::string& path);
 
 // Opens `model` (a path or a listed name) with a progress bar; prints errors itself and returns
 // their exit code through `code`.

@@ -10,6 +10,35 @@ namespace invar::cli {
 namespace {
 
 constexpr int kDefaultPort = 8080;
+constexpr int kDefaultSequences = 4;
+
+int num_sequences(const ServeFlags& flags) {
+  return flags.max_sequences > 0 ? static_cast<int>(flags.max_sequences) : kDefaultSequences;
+}
+
+server::RequestDefaults request_defaults(const DefaultFlags& flags) {
+  server::RequestDefaults defaults;
+  defaults.temperature = flags.temperature;
+  defaults.top_p = flags.top_p;
+  defaults.min_p = flags.min_p;
+  defaults.repetition_penalty = flags.repetition_penalty;
+  defaults.presence_penalty = flags.presence_penalty;
+  defaults.frequency_penalty = flags.frequency_penalty;
+  if (flags.top_k) defaults.top_k = std::max<int64_t>(*flags.top_k, 0);
+  defaults.repeat_last_n = flags.repeat_last_n;
+  defaults.seed = flags.seed;
+  defaults.max_tokens = flags.max_tokens == 0 ? -1 : flags.max_tokens;
+  defaults.ignore_end = flags.ignore_end;
+  // Checked when the flags were read.
+  if (Result<Json> kwargs = Json::parse(flags.template_kwargs); kwargs)
+    defaults.template_kwargs = *std::move(kwargs);
+  if (flags.reasoning != "auto") defaults.thinking = flags.reasoning == "on";
+  defaults.reasoning_effort = flags.reasoning_effort;
+  defaults.reasoning_format = flags.reasoning_format;
+  defaults.reasoning_budget = flags.reasoning_budget;
+  defaults.budget_message = flags.budget_message;
+  return defaults;
+}
 
 }  // namespace
 
@@ -77,6 +106,8 @@ server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::s
   options.clamp_max_tokens = flags.clamp_max_tokens;
   options.strict_fields = flags.strict_fields;
   options.keep_attribution = flags.keep_attribution;
+  options.skip_parsing = flags.defaults.skip_parsing;
+  options.defaults = request_defaults(flags.defaults);
   options.salt_per_key = keys.num_keys() > 1;
   options.sse_ping_seconds = static_cast<int>(flags.sse_ping_seconds);
   return options;
@@ -102,11 +133,43 @@ Result<server::MetricsOptions> metrics_options(const ServeFlags& flags) {
 
 EngineOptions engine_options(const ServeFlags& flags, const std::string& path) {
   EngineOptions options = flags.engine.options(path);
-  options.max_sequences = static_cast<int>(flags.max_sequences);
+  options.max_sequences = num_sequences(flags);
   options.prefix_cache_bytes = flags.cache_mib < 0 ? -1 : flags.cache_mib << 20;
   if (flags.cache_folder != "off") options.prefix_cache_folder = flags.cache_folder;
   options.prefix_cache_folder_bytes = flags.cache_folder_mib << 20;
+  if (!flags.use_prefix_cache) options.prefix_cache_bytes = 0;
+  // A step's rows are all of prompts, or nearly: the smaller bound is the one that holds.
+  const int64_t rows = flags.prompt_rows > 0 && flags.batch_rows > 0
+                           ? std::min(flags.prompt_rows, flags.batch_rows)
+                           : std::max(flags.prompt_rows, flags.batch_rows);
+  if (rows > 0) options.prefill_chunk = static_cast<int>(rows);
   return options;
+}
+
+server::AdmissionLimits admission_limits(const ServeFlags& flags) {
+  server::AdmissionLimits limits;
+  limits.max_running = num_sequences(flags);
+  limits.max_waiting = static_cast<int>(flags.max_waiting);
+  limits.max_of_key = static_cast<int>(flags.max_of_key);
+  return limits;
+}
+
+LogOptions log_options(const LogFlags& flags, bool is_terminal) {
+  LogOptions options;
+  options.to_stderr = !flags.disable;
+  options.file = flags.file;
+  options.jsonl = flags.jsonl;
+  options.timestamps = flags.timestamps;
+  options.prefix = flags.prefix;
+  options.color = flags.colors == "on" || (flags.colors == "auto" && is_terminal);
+  return options;
+}
+
+LogLevel log_level(const LogFlags& flags) {
+  if (flags.verbose || flags.verbosity >= 4) return LogLevel::kDebug;
+  return flags.verbosity == 3   ? LogLevel::kInfo
+         : flags.verbosity == 2 ? LogLevel::kWarning
+                                : LogLevel::kError;
 }
 
 }  // namespace invar::cli

@@ -4,7 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
+#include "base/log_options.h"
 #include "serve_flags.h"
+#include "server/admission.h"
 #include "server/generation_fields.h"
 #include "server/http/auth.h"
 #include "server/http/http_server.h"
@@ -27,6 +30,11 @@ server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::s
 
 // Errors: a name that no set of metrics has.
 Result<server::MetricsOptions> metrics_options(const ServeFlags& flags);
+
+server::AdmissionLimits admission_limits(const ServeFlags& flags);
+
+LogOptions log_options(const LogFlags& flags, bool is_terminal);
+LogLevel log_level(const LogFlags& flags);
 
 EngineOptions engine_options(const ServeFlags& flags, const std::string& path);
 

@@ -10,17 +10,18 @@ namespace invar::cli {
 int print_version() {
   BackendOptions options;
   options.num_threads = 1;
-  print(std::string("invar ") + version() + "\n");
+  std::string line = std::string("invar ") + version();
   for (const std::string& name : backend_names()) {
-    Result<std::unique_ptr<Backend>> backend = make_backend(name, options);
+    const Result<std::unique_ptr<Backend>> backend = make_backend(name, options);
+    line += "; " + name + ": ";
     if (!backend) {
-      printf("%s: %s\n", name.c_str(), backend.error().message.c_str());
+      line += backend.error().message;
       continue;
     }
     const BackendInfo& info = (*backend)->info();
-    printf("%s: arithmetic %s, instruction set %s%s%s\n", name.c_str(), info.arithmetic_id.c_str(),
-           info.isa.c_str(), info.why.empty() ? "" : ": ", info.why.c_str());
+    line += "arithmetic " + info.arithmetic_id + ", instruction set " + info.isa;
   }
+  print(line + "\n");
   return kExitOk;
 }
 

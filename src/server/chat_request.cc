@@ -90,27 +90,38 @@ std::string nearest_effort(const std::vector<std::string>& taken, const std::str
   });
 }
 
-void read_effort(Fields& fields, const ChatModel& model, Json& kwargs,
-                 std::vector<Warning>& warnings) {
+// `warnings`: nullptr when the request did not ask for it.
+void set_effort(const std::string& effort, const ChatModel& model, Json& kwargs,
+                std::vector<Warning>* warnings) {
   constexpr const char* kName = "reasoning_effort";
-  std::string effort = fields.text(kName, "");
+  kwargs.set("enable_thinking", effort != "none");
+  const bool has_effect = effort == "none" ? model.knows_thinking : model.knows_effort;
+  if (!has_effect && warnings != nullptr)
+    warnings->push_back({"template_no_effort", kName, "this model's template knows no such thing"});
+  if (effort == "none" || !model.knows_effort || model.efforts.empty()) return;
+  const std::string taken = nearest_effort(model.efforts, effort);
+  if (taken != effort && warnings != nullptr)
+    warnings->push_back(
+        {"effort_substituted", kName,
+         "the template does not take " + quote_value(effort) + "; " + taken + " is used"});
+  kwargs.set(kName, taken);
+}
+
+// The operator's choices first, the request's over them.
+void read_effort(Fields& fields, const ChatModel& model, const RequestDefaults& defaults,
+                 Json& kwargs, std::vector<Warning>& warnings) {
+  if (!defaults.reasoning_effort.empty())
+    set_effort(defaults.reasoning_effort, model, kwargs, nullptr);
+  if (defaults.thinking) kwargs.set("enable_thinking", *defaults.thinking);
+  for (const auto& [key, value] : defaults.template_kwargs.members()) kwargs.set(key, value);
+  const std::string effort = fields.text("reasoning_effort", "");
   if (effort.empty()) return;
   const std::vector<std::string>& all = all_efforts();
   if (std::find(all.begin(), all.end(), effort) == all.end())
     return fields.fail(
-        "invalid_value", kName,
+        "invalid_value", "reasoning_effort",
         "must be none, minimal, low, medium, high, xhigh or max, got " + quote_value(effort));
-  kwargs.set("enable_thinking", effort != "none");
-  const bool has_effect = effort == "none" ? model.knows_thinking : model.knows_effort;
-  if (!has_effect)
-    warnings.push_back({"template_no_effort", kName, "this model's template knows no such thing"});
-  if (effort == "none" || !model.knows_effort || model.efforts.empty()) return;
-  const std::string taken = nearest_effort(model.efforts, effort);
-  if (taken != effort)
-    warnings.push_back(
-        {"effort_substituted", kName,
-         "the template does not take " + quote_value(effort) + "; " + taken + " is used"});
-  kwargs.set(kName, taken);
+  set_effort(effort, model, kwargs, &warnings);
 }
 
 // Whether the template writes the opening of a reply, and what for.
@@ -132,19 +143,23 @@ void read_continuation(Fields& fields, GenerationRequest& request, Json& kwargs)
   kwargs.set("enable_thinking", false);
 }
 
-void read_reasoning_budget(Fields& fields, const Engine& engine, ReasoningBudget& budget) {
+void read_reasoning_budget(Fields& fields, const Engine& engine, const RequestDefaults& defaults,
+                           ReasoningBudget& budget) {
   const std::string_view name =
       fields.first_of({"thinking_budget", "thinking_token_budget", "reasoning_budget"});
-  if (name.empty()) return;
-  budget.max_tokens = fields.integer(name, -1, int64_t{1} << 40, -1);
-  Result<std::vector<int32_t>> ids = engine.tokenize("\n</think>", true, false);
+  budget.max_tokens = defaults.reasoning_budget;
+  if (!name.empty()) budget.max_tokens = fields.integer(name, -1, int64_t{1} << 40, -1);
+  if (budget.max_tokens < 0) return;
+  Result<std::vector<int32_t>> ids =
+      engine.tokenize(defaults.budget_message + "\n</think>", true, false);
   if (ids) budget.closing_ids = *std::move(ids);
   if (budget.closing_ids.empty()) budget.max_tokens = -1;
 }
 
-void read_template_fields(Fields& fields, const ChatModel& model, ChatRequest& out) {
+void read_template_fields(Fields& fields, const ChatModel& model, const RequestDefaults& defaults,
+                          ChatRequest& out) {
   Json kwargs = Json::object();
-  read_effort(fields, model, kwargs, out.generation.warnings);
+  read_effort(fields, model, defaults, kwargs, out.generation.warnings);
   read_continuation(fields, out.generation.request, kwargs);
   if (const Json* object = fields.object("chat_template_kwargs")) {
     if (object->members().size() > kMaxKwargs)
@@ -162,7 +177,7 @@ void read_template_fields(Fields& fields, const ChatModel& model, ChatRequest& o
   }
   if (!kwargs.members().empty()) out.generation.request.template_kwargs_json = kwargs.dump();
 
-  const std::string form = fields.text("reasoning_format", "auto");
+  const std::string form = fields.text("reasoning_format", defaults.reasoning_format);
   if (form == "none")
     out.split.reasoning = SplitRules::Reasoning::kStays;
   else if (form == "inline" || form == "deepseek-legacy")
@@ -198,8 +213,12 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   request.tools_json = tools.tools_json;
   out.split.syntax = tools.syntax;
   out.split.tools = tools.tools;
-  read_template_fields(fields, model, out);
-  read_reasoning_budget(fields, engine, request.reasoning_budget);
+  read_template_fields(fields, model, options.defaults, out);
+  read_reasoning_budget(fields, engine, options.defaults, request.reasoning_budget);
+  if (options.skip_parsing) {
+    out.split.reasoning = SplitRules::Reasoning::kStays;
+    out.split.syntax.reset();
+  }
   read_logprobs(fields, out);
   if (const Json* modalities = fields.array("modalities"))
     for (const Json& entry : modalities->items())

@@ -306,6 +306,7 @@ void add_chat_routes(Router& router, EngineOf engine, const ApiOptions& options)
     route.method = "POST";
     route.path = path;
     route.needs_engine = true;
+    route.generates = true;
     route.handler = [engine, model, &options](Request http,
                                               std::shared_ptr<ResponseWriter> writer) {
       Json body;

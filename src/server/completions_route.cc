@@ -328,6 +328,7 @@ void add_completions_routes(Router& router, EngineOf engine, const ApiOptions& o
   route.method = "POST";
   route.path = "/v1/completions";
   route.needs_engine = true;
+  route.generates = true;
   route.handler = [engine, &options](Request http, std::shared_ptr<ResponseWriter> writer) {
     Json body;
     if (const auto error = parse_json_body(http.body, body)) return writer->fail(*error);

@@ -143,10 +143,27 @@ void read_logit_bias(Fields& fields, int32_t vocab_size,
                 format("may have at most %zu entries, got %zu", kMaxBiases, biases.size()));
 }
 
-void read_sampling(Fields& fields, const ModelDescription& model, GenerationFields& out) {
-  SamplingParams& s = out.request.sampling;
-  s = model.default_sampling;
+// The checkpoint's defaults with the operator's over them.
+SamplingParams default_params(const ModelDescription& model, const RequestDefaults& defaults) {
+  SamplingParams s = model.default_sampling;
   if (!model.has_default_temperature) s.temperature = 1;
+  const auto over = [](float& target, const std::optional<double>& value) {
+    if (value) target = static_cast<float>(*value);
+  };
+  over(s.temperature, defaults.temperature);
+  over(s.top_p, defaults.top_p);
+  over(s.min_p, defaults.min_p);
+  over(s.repetition_penalty, defaults.repetition_penalty);
+  over(s.presence_penalty, defaults.presence_penalty);
+  over(s.frequency_penalty, defaults.frequency_penalty);
+  if (defaults.top_k) s.top_k = static_cast<int>(*defaults.top_k);
+  return s;
+}
+
+void read_sampling(Fields& fields, const ModelDescription& model, const RequestDefaults& defaults,
+                   GenerationFields& out) {
+  SamplingParams& s = out.request.sampling;
+  s = default_params(model, defaults);
   const auto number = [&](std::initializer_list<std::string_view> names, double low, double high,
                           float& value) {
     const std::string_view name = fields.first_of(names);
@@ -161,11 +178,15 @@ void read_sampling(Fields& fields, const ModelDescription& model, GenerationFiel
   // Each name keeps its home's window: vLLM's looks at all tokens, llama.cpp's at the last 64.
   const bool is_alias =
       fields.find("repetition_penalty") == nullptr && fields.find("repeat_penalty") != nullptr;
-  s.repeat_last_n = fields.integer("repeat_last_n", -1, model.context, is_alias ? 64 : -1);
+  const bool is_llama =
+      is_alias || (fields.find("repetition_penalty") == nullptr && defaults.repetition_penalty);
+  s.repeat_last_n =
+      fields.integer("repeat_last_n", -1, model.context,
+                     std::min(defaults.repeat_last_n.value_or(is_llama ? 64 : -1), model.context));
   const int64_t top_k = fields.integer("top_k", -1, int64_t{1} << 31, s.top_k);
   s.top_k = top_k <= 0 || top_k >= model.vocab_size ? 0 : static_cast<int>(top_k);
   read_logit_bias(fields, model.vocab_size, s.logit_bias);
-  const int64_t seed = fields.integer("seed", INT64_MIN, INT64_MAX, -1);
+  const int64_t seed = fields.integer("seed", INT64_MIN, INT64_MAX, defaults.seed);
   s.seed = seed == -1 ? random_seed() : static_cast<uint64_t>(seed);
 }
 
@@ -252,6 +273,8 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
   }
   const std::string_view limit =
       fields.first_of({"max_completion_tokens", "max_tokens", "n_predict"});
+  out.max_tokens = options.defaults.max_tokens;
+  out.max_tokens_is_default = limit.empty();
   if (!limit.empty()) {
     out.max_tokens = fields.integer(limit, -1, int64_t{1} << 40, -1);
     if (out.max_tokens == 0 && !allow_no_output)
@@ -263,7 +286,7 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
       best != nullptr &&
       !(best->is_number() && (best->as_double() == 1 || best->as_double() == out.num_choices)))
     fields.fail("unsupported_parameter", "best_of", "is supported only when it is 1 or n");
-  read_sampling(fields, model, out);
+  read_sampling(fields, model, options.defaults, out);
   read_stop(fields, out.request.stop);
   out.request.include_stop = fields.boolean("include_stop_str_in_output", false);
   out.request.stop_in_reasoning = fields.boolean("include_reasoning_stop", false);
@@ -274,7 +297,7 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
         "out_of_range", "min_tokens",
         format("must be at most max_tokens %lld, got %lld", static_cast<long long>(out.max_tokens),
                static_cast<long long>(out.request.min_tokens)));
-  out.request.ignore_end = fields.boolean("ignore_eos", false);
+  out.request.ignore_end = fields.boolean("ignore_eos", options.defaults.ignore_end);
 
   out.request.use_prefix_cache = fields.boolean("cache_prompt", true);
   if (const auto salt = fields.text("cache_salt")) {
@@ -307,6 +330,7 @@ void fit_window(Fields& fields, GenerationFields& generation, const char* prompt
                 int64_t num_prompt_tokens, int64_t window, const ApiOptions& options) {
   const int64_t left = window - num_prompt_tokens;
   int64_t& asked = generation.max_tokens;
+  if (generation.max_tokens_is_default && asked > left) asked = -1;  // a default never refuses
   if (asked > left && left >= 1 && options.clamp_max_tokens) {
     generation.warnings.push_back(
         {"clamped_max_tokens", "max_tokens",

@@ -2,6 +2,7 @@
 // seed, stop strings, log-probabilities, cache and stream options.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,23 @@ namespace invar::server {
 
 class RequestRegistry;
 
+// What the operator chose for fields that a request leaves out. Those not set here stay as the
+// checkpoint has them.
+struct RequestDefaults {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int64_t> top_k, repeat_last_n;
+  int64_t seed = -1;        // -1: a random one
+  int64_t max_tokens = -1;  // -1: up to the window
+  bool ignore_end = false;
+  Json template_kwargs = Json::object();
+  std::optional<bool> thinking = {};
+  std::string reasoning_effort = {};  // "": the template's own
+  std::string reasoning_format = "auto";
+  int64_t reasoning_budget = -1;
+  std::string budget_message = {};  // forced before the end of reasoning that passes the budget
+};
+
 // What routes know beside the body.
 struct ApiOptions {
   std::vector<std::string> model_names = {};  // the first is primary
@@ -21,8 +39,10 @@ struct ApiOptions {
   bool strict_fields = false;
   bool keep_attribution = false;  // lines that agents put before their system text
   bool salt_per_key = false;      // callers with different keys share no keys and values
+  bool skip_parsing = false;      // replies stay as they are: no reasoning apart, no calls
   int sse_ping_seconds = 10;
   RequestRegistry* requests = nullptr;  // where generating requests are entered while they run
+  RequestDefaults defaults = {};
 };
 
 // The prompt and max_tokens of `request` are the route's to fill in.
@@ -36,7 +56,8 @@ struct GenerationFields {
   bool ends_at_window = false;  // it is the window that limits the output, not max_tokens
   int sse_ping_seconds = 10;    // <= 0: off
   int64_t max_tokens = -1;      // -1: up to the window
-  Json metadata;                // echoed; null: none
+  bool max_tokens_is_default = false;
+  Json metadata;  // echoed; null: none
   std::vector<Warning> warnings;
 };
 

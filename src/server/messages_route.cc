@@ -219,19 +219,20 @@ void count_tokens(const Call& call, const std::shared_ptr<ResponseWriter>& write
 
 void add_messages_routes(Router& router, EngineOf engine, const ApiOptions& options) {
   const auto model = std::make_shared<ChatModel::Once>();
-  const auto add = [&](const char* path, auto answer) {
+  const auto add = [&](const char* path, bool generates, auto answer) {
     Route route;
     route.method = "POST";
     route.path = path;
     route.needs_engine = true;
+    route.generates = generates;
     route.handler = [engine, model, &options, answer](const Request& http,
                                                       std::shared_ptr<ResponseWriter> writer) {
       answer({*engine(), model->of(*engine()), options, http}, writer);
     };
     router.add(std::move(route));
   };
-  add("/v1/messages", respond);
-  add("/v1/messages/count_tokens", count_tokens);
+  add("/v1/messages", true, respond);
+  add("/v1/messages/count_tokens", false, count_tokens);
 }
 
 }  // namespace invar::server

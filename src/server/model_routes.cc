@@ -19,11 +19,12 @@ std::string iso_time(int64_t seconds) {
 
 int64_t whole(uint64_t value) { return static_cast<int64_t>(value); }
 
-Json meta_json(const ModelDescription& d, const ChatModel& chat, int max_sequences) {
+Json meta_json(const ModelDescription& d, const ChatModel& chat, const char* context_source,
+               int max_sequences) {
   Json meta = Json::object();
   meta.set("n_ctx", d.context);
   meta.set("n_ctx_train", d.max_position_embeddings);
-  meta.set("n_ctx_source", d.context == d.max_position_embeddings ? "checkpoint" : "flag");
+  meta.set("n_ctx_source", context_source);
   meta.set("n_vocab", d.vocab_size);
   meta.set("n_embd", d.hidden_size);
   meta.set("n_layer", d.num_layers);
@@ -94,7 +95,8 @@ ServedModel::ServedModel(std::vector<std::string> names, std::string backend,
       isa_(std::move(isa)),
       created_(static_cast<int64_t>(std::time(nullptr))) {}
 
-void ServedModel::set_engine(Engine* engine, int max_sequences) {
+void ServedModel::set_engine(Engine* engine, int max_sequences, const char* context_source) {
+  context_source_ = context_source;
   created_ = static_cast<int64_t>(std::time(nullptr));
   max_sequences_ = max_sequences;
   chat_model_.of(*engine);  // probes now, not in the first request
@@ -135,9 +137,9 @@ std::string ServedModel::object(const std::string& name) const {
   architecture.set("input_modalities", text);
   architecture.set("output_modalities", text);
   json.set("architecture", std::move(architecture));
-  json.set("meta", engine == nullptr
-                       ? Json()
-                       : meta_json(engine->description(), chat_model(), max_sequences_));
+  json.set("meta", engine == nullptr ? Json()
+                                     : meta_json(engine->description(), chat_model(),
+                                                 context_source_, max_sequences_));
   return json.dump();
 }
 

@@ -20,7 +20,8 @@ class ServedModel {
               std::string isa);
 
   // Once, when the engine is there. The engine outlives the server.
-  void set_engine(Engine* engine, int max_sequences);
+  // `context_source`: a literal, where its window comes from: "checkpoint", "flag", "auto".
+  void set_engine(Engine* engine, int max_sequences, const char* context_source);
   Engine* engine() const { return engine_; }                                // nullptr while loading
   const ChatModel& chat_model() const { return chat_model_.of(*engine_); }  // once loaded
   int max_sequences() const { return max_sequences_; }
@@ -39,6 +40,7 @@ class ServedModel {
   mutable ChatModel::Once chat_model_;
   std::atomic<Engine*> engine_ = nullptr;
   std::atomic<int> max_sequences_ = 0;
+  std::atomic<const char*> context_source_ = "checkpoint";
   std::atomic<int64_t> created_;
 };
 

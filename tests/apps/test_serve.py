@@ -137,6 +137,44 @@ class ServeTest(CommandTest):
         self.assertEqual(process.wait(timeout=20), 0)
         self.assertLess(time.monotonic() - begin, 2)
 
+    def test_operator_defaults_and_the_window(self):
+        flags = "--temp 0 -n 3 --seed 7 -c auto --key-max-running 1 --parallel 2".split()
+        _, address = self.start(*flags)
+        self.wait_ready(address)
+        model = get(address, "/v1/models")[1]["data"][0]
+        self.assertEqual(model["meta"]["n_ctx_source"], "checkpoint")  # it fits: nothing to shrink
+        self.assertEqual(model["meta"]["n_ctx"], model["meta"]["n_ctx_train"])
+
+        def ask(**fields):
+            body = {"messages": [{"role": "user", "content": "Count to ten."}], **fields}
+            request = urllib.request.Request(
+                address + "/v1/chat/completions",
+                json.dumps(body).encode(),
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+
+        answer = ask()
+        self.assertEqual(answer["usage"]["completion_tokens"], 3)
+        self.assertEqual(answer["invar"]["seed"], 7)
+        # Greedy, as the operator has it: the seed changes nothing. A request's own fields win.
+        self.assertEqual(ask(seed=8)["invar"]["token_sha"], answer["invar"]["token_sha"])
+        other = ask(max_tokens=2, seed=9, temperature=1)
+        self.assertEqual(other["usage"]["completion_tokens"], 2)
+        self.assertEqual(other["invar"]["seed"], 9)
+
+    def test_a_window_that_cannot_be(self):
+        for flags, code, name, word in (
+            (["-c", "9000"], 2, "usage", "8192"),  # more than the model has
+            (["--kv-bytes", "30000000"], 5, "memory", "fits"),  # its full window is not there
+        ):
+            result = self.run_invar("serve", need_smollm2(), "--port", "0", *flags)
+            last = result.stderr.decode().splitlines()[-1]
+            self.assertEqual(result.returncode, code, last)
+            self.assertTrue(last.startswith(f"fatal: {name}: "), last)
+            self.assertIn(word, last)
+
     def test_keys_from_the_environment_and_a_signal_while_loading(self):
         process, address = self.start(INVAR_API_KEY="k1,k2")
         self.assertEqual(get(address, "/v1/models")[0], 401)

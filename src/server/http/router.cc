@@ -37,6 +37,7 @@ Router::Router(std::string api_prefix) : prefix_(std::move(api_prefix)) {
 
 void Router::add(Route route) {
   INVAR_CHECK(route.path.starts_with('/') && route.handler, "route '%s'", route.path.c_str());
+  if (route.generates && guard_) route.handler = guard_(std::move(route.handler));
   if (route.path.ends_with(kId)) {
     const std::string key = route.path.substr(0, route.path.size() - kId.size());
     by_prefix_[key].push_back(std::move(route));

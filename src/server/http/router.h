@@ -2,6 +2,7 @@
 // may end in "{id}", which takes all that follows, slashes included.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -21,12 +22,18 @@ struct Route {
   bool inline_handler = false;
   // Needs a loaded model that takes requests: else 503 before the body is read.
   bool needs_engine = false;
+  // Counts as a request that generates: its handler runs behind the guard, if there is one.
+  bool generates = false;
 };
 
 class Router {
  public:
   // `api_prefix`: "/llm" serves all routes below it, and only there.
   explicit Router(std::string api_prefix = "");
+
+  // For generating routes added later: what stands before their handlers (admission.h).
+  using Guard = std::function<Handler(Handler)>;
+  void set_guard(Guard guard) { guard_ = std::move(guard); }
 
   void add(Route route);
   // A path that is often meant to be another: its 404 says `hint`.
@@ -45,6 +52,7 @@ class Router {
 
  private:
   std::string prefix_;
+  Guard guard_;
   std::map<std::string, std::vector<Route>, std::less<>> exact_;
   std::map<std::string, std::vector<Route>, std::less<>> by_prefix_;  // "/v1/models/"
   std::map<std::string, std::string, std::less<>> hints_;
