@@ -126,6 +126,8 @@ int bench(const BenchFlags& flags) {
     return fail(kCommand, "--prefill 0 and --decode 0 leave nothing to measure", kExitUsage);
   EngineFlags engine_flags = flags.engine;
   engine_flags.packed_cache_wait = true;  // nothing is written while we measure
+  // Prompts in front of a measurement do not wait for those who decode already.
+  engine_flags.step_slowdown = 0;
   if (const auto planned = plan_engine(scenarios, chunk, files->info, engine_flags); !planned)
     return fail(kCommand, planned.error().message,
                 planned.error().code == ErrorCode::kInvalidArgument

@@ -92,6 +92,7 @@ EngineOptions EngineFlags::options(const std::string& model_path) const {
   options.packed_cache = packed_cache_folder(packed_cache);
   options.packed_cache_bytes = packed_cache_gb * 1'000'000'000;
   options.packed_cache_wait = packed_cache_wait;
+  options.step_slowdown = step_slowdown;
   options.chat_template_file = chat_template_file;
   return options;
 }

@@ -27,6 +27,7 @@ struct EngineFlags {
   std::string packed_cache;        // a folder, "off", or "" for the default one
   int64_t packed_cache_gb = 32;    // 10^9 bytes
   bool packed_cache_wait = false;  // no flag: for commands that measure
+  double step_slowdown = 2;        // likewise
   int64_t context = 0;
   int64_t kv_bytes = 0;
   std::string chat_template_file;
