@@ -18,12 +18,14 @@ namespace invar::cli {
 namespace {
 
 constexpr const char* kCommand = "profile";
+constexpr double kLeastGain = 1.005;
 constexpr int kNever = 1 << 20;  // rows; as the tuning file has it
 
 struct ProfileFlags {
   std::string model, svg;
   int64_t max_rows = 64, repeat = 3;
-  bool quick = false, json = false, keep_nothing = false;
+  std::string tuning = "auto";
+  bool quick = false, json = false;
   EngineFlags engine;
 };
 
@@ -78,6 +80,13 @@ Result<void> write_svg(const std::string& path, const std::string& text) {
   return {};
 }
 
+// Why the measured crossovers are no better than the built-in ones, or "".
+std::string why_not(const ProfileReport& report) {
+  if (noise(report) > kMostNoise) return "the machine was busy";
+  const double gain = tuning_gain(report);
+  return gain < kLeastGain ? format("%.3fx the built-in speed is no gain", gain) : "";
+}
+
 int profile(const ProfileFlags& flags) {
   Interrupts::start();
   const Result<ModelFiles> files = open_model_files(flags.model);
@@ -117,7 +126,8 @@ int profile(const ProfileFlags& flags) {
     return fail(kCommand, measured.error().message, kExitFailed);
 
   const std::string folder = tuning_folder();
-  if (!flags.keep_nothing && !folder.empty()) {
+  if (flags.tuning == "auto") report.why_no_tuning = why_not(report);
+  if (flags.tuning != "never" && report.why_no_tuning.empty() && !folder.empty()) {
     if (const auto written = write_tuning(folder, key, tuning_json(key, Tuning{report.crossovers}));
         !written)
       return fail(kCommand, written.error().message, kExitFailed);
@@ -145,7 +155,8 @@ std::function<int()> add_profile(FlagSet& flags) {
   flags.group("Output");
   flags.text("--svg", "FILE", options->svg, "Draws time a row and total tokens/s.");
   flags.toggle("--json", options->json, "One JSON object, with every operation's time.");
-  flags.toggle("--no-tuning", options->keep_nothing, "Writes no tuning file.");
+  flags.choice("--tuning", {"auto", "always", "never"}, options->tuning,
+               "Whether a tuning file is written; auto: when it makes steps quicker.", "auto");
   options->engine.add_backend(flags);
   flags.footer(
       "The tuning file goes to $INVAR_TUNING, else $XDG_CACHE_HOME/invar/tuning, else\n"

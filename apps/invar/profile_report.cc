@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench_cases.h"
 #include "models_folder.h"
 #include "svg_chart.h"
 #include "terminal.h"
@@ -80,6 +81,19 @@ double tuning_gain(const ProfileReport& report) {
   return std::exp(sum / static_cast<double>(tuned.size()));
 }
 
+double noise(const ProfileReport& report) {
+  constexpr int kFewRows = 8;  // no set's own crossover is as low
+  int limit = kFewRows;
+  for (const KernelCrossover& crossover : report.crossovers)
+    limit = std::min(limit, crossover.min_rows - 1);
+  std::vector<double> ratios;
+  const auto& [built_in, tuned] = report.totals.settings;
+  for (size_t i = 0; i < tuned.size(); ++i)
+    if (tuned[i].rows <= limit)
+      ratios.push_back(std::fabs(built_in[i].seconds / tuned[i].seconds - 1));
+  return ratios.empty() ? 0 : median(std::move(ratios));
+}
+
 std::string profile_table(const ProfileReport& report) {
   const ModelDescription& d = report.model;
   const auto& [built_in, tuned] = report.totals.settings;
@@ -109,11 +123,18 @@ std::string profile_table(const ProfileReport& report) {
                   crossover_text(crossover, report.never).c_str());
   out += format("against the built-in crossovers: %.3fx tokens/s over all row counts\n\n",
                 tuning_gain(report));
+  const double apart = noise(report);
+  if (apart > kMostNoise)
+    out += format(
+        "THE MACHINE WAS BUSY: equal steps are %.0f %% apart; what follows is noise, try again\n",
+        100 * apart);
   const std::vector<Fall> falls = find_falls(tuned, kTolerance);
   if (falls.empty()) out += "total tokens/s never fall when a row joins (within 2 %)\n";
   for (const Fall& fall : falls)
     out += format("total tokens/s FALL by %.1f %% from %d to %d rows; most in %s\n", fall.percent,
                   fall.from_rows, fall.to_rows, op_name(fall.op).c_str());
+  if (!report.why_no_tuning.empty())
+    out += "tuning file not written: " + report.why_no_tuning + "\n";
   if (!report.tuning_path.empty()) out += "tuning: " + for_stdout(report.tuning_path) + "\n";
   if (!report.svg_path.empty()) out += "picture: " + for_stdout(report.svg_path) + "\n";
   return out;
@@ -153,6 +174,7 @@ Json profile_json(const ProfileReport& report) {
   json.set("always_unpacked", points_json(report.kernels.settings[1]));
   json.set("crossovers", std::move(crossovers));
   json.set("gain", tuning_gain(report));
+  json.set("noise", noise(report));
   json.set("falls", std::move(falls));
   json.set("tuning_file", report.tuning_path.empty() ? Json() : Json(report.tuning_path));
   return json;

@@ -17,10 +17,16 @@ struct ProfileReport {
   std::vector<KernelCrossover> crossovers;
   int never = 0;                      // min_rows of shapes that are never unpacked
   std::string tuning_path, svg_path;  // "": not written
+  std::string why_no_tuning;          // where it was wanted
 };
 
 // Geometric mean over the row counts of measured against built-in, more than 1 is a gain.
 double tuning_gain(const ProfileReport& report);
+
+// How far steps of a few rows, where both settings run the same kernels, are apart all the same:
+// the median over the row counts, 0.05 for 5 %. What other work on the machine does to the figures.
+double noise(const ProfileReport& report);
+inline constexpr double kMostNoise = 0.03;  // above, the figures say nothing
 
 std::string profile_table(const ProfileReport& report);
 Json profile_json(const ProfileReport& report);

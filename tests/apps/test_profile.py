@@ -31,7 +31,7 @@ class ProfileTest(CommandTest):
 
     def test_report_and_file(self):
         svg = self.folder / "profile.svg"
-        report = json.loads(self.profile("--rows", "12", "--json", "--svg", str(svg)))
+        report = json.loads(self.profile("--rows", "12", "--json", "--svg", str(svg), "--tuning", "always"))
         self.assertEqual([p["rows"] for p in report["tuned"]], [1, 2, 3, 4, 5, 6, 7, 8, 12])
         for point in report["tuned"] + report["built_in"]:
             rate = point["rows"] / point["step_ms"] * 1e3
@@ -58,7 +58,7 @@ class ProfileTest(CommandTest):
         self.assertEqual({len(line.get("points").split()) for line in lines}, {9})
 
     def test_table(self):
-        table = self.profile("--rows", "4", "--no-tuning")
+        table = self.profile("--rows", "4", "--tuning", "never")
         self.assertRegex(table, r"(?m)^ +4 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ ")
         self.assertRegex(table, r"total tokens/s (never fall|FALL by)")
         self.assertFalse(self.tuning.exists())
@@ -66,7 +66,7 @@ class ProfileTest(CommandTest):
     def test_no_file_changes_a_reply(self):
         expected, notes = self.ask()
         self.assertNotIn("tuning", notes)
-        self.profile("--rows", "4")
+        self.profile("--rows", "4", "--tuning", "always")
         (path,) = self.tuning.iterdir()
         good = json.loads(path.read_text())
         self.assertEqual(self.ask()[0], expected)
