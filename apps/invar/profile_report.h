@@ -24,9 +24,10 @@ struct ProfileReport {
 double tuning_gain(const ProfileReport& report);
 
 // How far steps of a few rows, where both settings run the same kernels, are apart all the same:
-// the median over the row counts, 0.05 for 5 %. What other work on the machine does to the figures.
+// the largest such distance, 0.05 for 5 %. It is what other work on the machine does to the
+// figures.
 double noise(const ProfileReport& report);
-inline constexpr double kMostNoise = 0.03;  // above, the figures say nothing
+inline constexpr double kMostNoise = 0.05;  // above, the figures say nothing
 
 std::string profile_table(const ProfileReport& report);
 Json profile_json(const ProfileReport& report);
