@@ -461,7 +461,7 @@ class OtherSyntaxTest(ChatServerTest):
 
     model = staticmethod(QwenToolsTest.model)
     template = "schema_xml.jinja"
-    flags = ("--context", "4096", "--chat-template", str(TEMPLATES / template))
+    flags = ("--context", "4096", "--chat-template-file", str(TEMPLATES / template))
     tool = {
         "type": "function",
         "function": {
@@ -513,7 +513,7 @@ class OtherSyntaxTest(ChatServerTest):
 
 class BareSyntaxTest(OtherSyntaxTest):
     template = "header_ids.jinja"
-    flags = ("--context", "4096", "--chat-template", str(TEMPLATES / template))
+    flags = ("--context", "4096", "--chat-template-file", str(TEMPLATES / template))
 
 
 if __name__ == "__main__":
