@@ -54,8 +54,11 @@ Result<void> warm_up(Engine& engine) {
 }
 
 void log_request(const server::RequestRecord& record) {
-  log(LogLevel::kInfo, "request %s %s %s status %d%s%s in %lld ms", record.request_id.c_str(),
-      record.method.empty() ? "-" : record.method.c_str(),
+  // Probes, scrapes and the page's polls come every few seconds: that they worked is no news.
+  const bool only_looked =
+      record.status < 400 && (record.method == "GET" || record.method == "HEAD");
+  log(only_looked ? LogLevel::kDebug : LogLevel::kInfo, "request %s %s %s status %d%s%s in %lld ms",
+      record.request_id.c_str(), record.method.empty() ? "-" : record.method.c_str(),
       record.route.empty() ? "-" : record.route.c_str(), record.status,
       record.error_code.empty() ? "" : " ", record.error_code.c_str(),
       static_cast<long long>(record.duration.count()));
@@ -159,12 +162,11 @@ int serve(const ServeFlags& flags) {
   server::add_metrics_route(router, metrics);
   server::ApiOptions api = api_options(flags, model.names(), **keys, options->origin.check_host);
   api.requests = &requests;
-  const auto engine_of = [&model] { return model.engine(); };
-  server::add_chat_routes(router, engine_of, api);
-  server::add_responses_routes(router, engine_of, api);
-  server::add_messages_routes(router, engine_of, api);
-  server::add_completions_routes(router, engine_of, api);
-  server::add_token_routes(router, engine_of, api);
+  server::add_chat_routes(router, model, api);
+  server::add_responses_routes(router, model, api);
+  server::add_messages_routes(router, model, api);
+  server::add_completions_routes(router, model, api);
+  server::add_token_routes(router, model, api);
   if (flags.page) server::add_page_routes(router, server::page_assets(), flags.api_prefix);
 
   server::HttpServer::Parts parts;

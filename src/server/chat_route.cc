@@ -6,6 +6,7 @@
 
 #include "server/answer_parts.h"
 #include "server/chat_reply.h"
+#include "server/engine_call.h"
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
@@ -297,34 +298,27 @@ class ChatAnswer {
   bool started_ = false;  // a chunk was sent
 };
 
+void respond(const EngineCall& call, std::shared_ptr<ResponseWriter> writer) {
+  Json body;
+  if (const auto error = parse_json_body(call.http.body, body)) return writer->fail(*error);
+  ChatRequest request;
+  if (const auto error = read_chat_request(body, call.engine, call.model, call.options,
+                                           call.http.key_digest, true, request))
+    return writer->fail(*error);
+  const auto reply = std::make_shared<ChatReply>(call.engine, std::move(request), "call_");
+  if (const auto error = reply->start()) return writer->fail(*error);
+  ChatAnswer answer(*reply, call.http.request_id, writer);
+  const RequestRegistry::Entry entry(
+      call.options.requests, request_facts(call.http, answer.id(), reply->request().generation),
+      writer, reply->choices());
+  answer.run();
+}
+
 }  // namespace
 
-void add_chat_routes(Router& router, EngineOf engine, const ApiOptions& options) {
-  const auto model = std::make_shared<ChatModel::Once>();
-  for (const char* path : {"/v1/chat/completions", "/chat/completions"}) {
-    Route route;
-    route.method = "POST";
-    route.path = path;
-    route.needs_engine = true;
-    route.generates = true;
-    route.handler = [engine, model, &options](Request http,
-                                              std::shared_ptr<ResponseWriter> writer) {
-      Json body;
-      if (const auto error = parse_json_body(http.body, body)) return writer->fail(*error);
-      ChatRequest request;
-      if (const auto error = read_chat_request(body, *engine(), model->of(*engine()), options,
-                                               http.key_digest, true, request))
-        return writer->fail(*error);
-      const auto reply = std::make_shared<ChatReply>(*engine(), std::move(request), "call_");
-      if (const auto error = reply->start()) return writer->fail(*error);
-      ChatAnswer answer(*reply, http.request_id, writer);
-      const RequestRegistry::Entry entry(
-          options.requests, request_facts(http, answer.id(), reply->request().generation), writer,
-          reply->choices());
-      answer.run();
-    };
-    router.add(std::move(route));
-  }
+void add_chat_routes(Router& router, const ServedModel& served, const ApiOptions& options) {
+  for (const char* path : {"/v1/chat/completions", "/chat/completions"})
+    add_engine_route(router, path, true, served, options, respond);
 }
 
 }  // namespace invar::server

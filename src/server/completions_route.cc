@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "server/answer_parts.h"
+#include "server/engine_call.h"
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
@@ -321,24 +322,21 @@ class CompletionAnswer {
   bool started_ = false;  // a chunk was sent
 };
 
+void respond(const EngineCall& call, std::shared_ptr<ResponseWriter> writer) {
+  Json body;
+  if (const auto error = parse_json_body(call.http.body, body)) return writer->fail(*error);
+  CompletionRequest request;
+  if (const auto error =
+          read_completion_request(body, call.engine, call.options, call.http.key_digest, request))
+    return writer->fail(*error);
+  CompletionAnswer(call.engine, std::move(request), call.http, std::move(writer))
+      .run(call.options.requests);
+}
+
 }  // namespace
 
-void add_completions_routes(Router& router, EngineOf engine, const ApiOptions& options) {
-  Route route;
-  route.method = "POST";
-  route.path = "/v1/completions";
-  route.needs_engine = true;
-  route.generates = true;
-  route.handler = [engine, &options](Request http, std::shared_ptr<ResponseWriter> writer) {
-    Json body;
-    if (const auto error = parse_json_body(http.body, body)) return writer->fail(*error);
-    CompletionRequest request;
-    if (const auto error =
-            read_completion_request(body, *engine(), options, http.key_digest, request))
-      return writer->fail(*error);
-    CompletionAnswer(*engine(), std::move(request), http, std::move(writer)).run(options.requests);
-  };
-  router.add(std::move(route));
+void add_completions_routes(Router& router, const ServedModel& served, const ApiOptions& options) {
+  add_engine_route(router, "/v1/completions", true, served, options, respond);
   for (const char* path : {"/completion", "/completions"}) router.add_hint(path, "/v1/completions");
 }
 

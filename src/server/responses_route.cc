@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "server/chat_reply.h"
+#include "server/engine_call.h"
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
@@ -140,14 +141,7 @@ class ResponsesAnswer {
   std::shared_ptr<FailedEvent> failed_;  // of a stream
 };
 
-struct Call {
-  Engine& engine;
-  const ChatModel& model;
-  const ApiOptions& options;
-  const Request& http;
-};
-
-std::optional<ApiError> read_request(const Call& call, bool for_generation,
+std::optional<ApiError> read_request(const EngineCall& call, bool for_generation,
                                      ResponsesRequest& request, ChatRequest& chat) {
   Json body;
   if (auto error = parse_json_body(call.http.body, body)) return error;
@@ -160,7 +154,7 @@ std::optional<ApiError> read_request(const Call& call, bool for_generation,
   return std::nullopt;
 }
 
-void respond(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {
+void respond(const EngineCall& call, const std::shared_ptr<ResponseWriter>& writer) {
   ResponsesRequest request;
   ChatRequest chat;
   if (const auto error = read_request(call, true, request, chat)) return writer->fail(*error);
@@ -173,7 +167,7 @@ void respond(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {
   answer.run();
 }
 
-void count_tokens(const Call& call, const std::shared_ptr<ResponseWriter>& writer) {
+void count_tokens(const EngineCall& call, const std::shared_ptr<ResponseWriter>& writer) {
   ResponsesRequest request;
   ChatRequest chat;
   if (const auto error = read_request(call, false, request, chat)) return writer->fail(*error);
@@ -185,22 +179,9 @@ void count_tokens(const Call& call, const std::shared_ptr<ResponseWriter>& write
 
 }  // namespace
 
-void add_responses_routes(Router& router, EngineOf engine, const ApiOptions& options) {
-  const auto model = std::make_shared<ChatModel::Once>();
-  const auto add = [&](const char* path, bool generates, auto answer) {
-    Route route;
-    route.method = "POST";
-    route.path = path;
-    route.needs_engine = true;
-    route.generates = generates;
-    route.handler = [engine, model, &options, answer](const Request& http,
-                                                      std::shared_ptr<ResponseWriter> writer) {
-      answer({*engine(), model->of(*engine()), options, http}, writer);
-    };
-    router.add(std::move(route));
-  };
-  add("/v1/responses", true, respond);
-  add("/v1/responses/input_tokens", false, count_tokens);
+void add_responses_routes(Router& router, const ServedModel& served, const ApiOptions& options) {
+  add_engine_route(router, "/v1/responses", true, served, options, respond);
+  add_engine_route(router, "/v1/responses/input_tokens", false, served, options, count_tokens);
 }
 
 }  // namespace invar::server

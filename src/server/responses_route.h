@@ -2,11 +2,13 @@
 // (specs/api.md 9, 11.4).
 #pragma once
 
-#include "server/chat_route.h"
+#include "server/generation_fields.h"
+#include "server/http/router.h"
+#include "server/model_routes.h"
 
 namespace invar::server {
 
-// `options` outlive the router.
-void add_responses_routes(Router& router, EngineOf engine, const ApiOptions& options);
+// `served` and `options` outlive the router.
+void add_responses_routes(Router& router, const ServedModel& served, const ApiOptions& options);
 
 }  // namespace invar::server

@@ -2,19 +2,13 @@
 
 #include "server/answer_parts.h"
 #include "server/chat_request.h"
+#include "server/engine_call.h"
 #include "server/http/json_body.h"
 
 namespace invar::server {
 namespace {
 
-struct Call {
-  const Engine& engine;
-  const ChatModel& model;
-  const ApiOptions& options;
-  const Request& http;
-  const Json& body;
-};
-using Answer = std::optional<ApiError> (*)(const Call& call, Json& json);
+using Answer = std::optional<ApiError> (*)(const EngineCall& call, const Json& body, Json& json);
 
 // A piece is a string, or the values of its bytes where these are no UTF-8.
 Json pieces_json(const Engine& engine, const std::vector<int32_t>& ids) {
@@ -36,8 +30,8 @@ Json pieces_json(const Engine& engine, const std::vector<int32_t>& ids) {
   return list;
 }
 
-std::optional<ApiError> tokenize(const Call& call, Json& json) {
-  Fields fields(call.body);
+std::optional<ApiError> tokenize(const EngineCall& call, const Json& body, Json& json) {
+  Fields fields(body);
   const bool has_content = fields.find("content") != nullptr;
   const bool has_prompt = fields.find("prompt") != nullptr;
   const bool has_messages = fields.find("messages") != nullptr;
@@ -49,7 +43,7 @@ std::optional<ApiError> tokenize(const Call& call, Json& json) {
     Json chat = Json::object();
     for (const char* name : {"messages", "tools", "tool_choice", "chat_template_kwargs",
                              "reasoning_effort", "add_generation_prompt", "continue_final_message"})
-      if (const Json* value = call.body.find(name)) chat.set(name, *value);
+      if (const Json* value = body.find(name)) chat.set(name, *value);
     chat.set("model", call.options.model_names.front());
     ChatRequest request;
     if (auto error =
@@ -81,8 +75,8 @@ std::optional<ApiError> tokenize(const Call& call, Json& json) {
   return std::nullopt;
 }
 
-std::optional<ApiError> detokenize(const Call& call, Json& json) {
-  Fields fields(call.body);
+std::optional<ApiError> detokenize(const EngineCall& call, const Json& body, Json& json) {
+  Fields fields(body);
   const Json* tokens = fields.array("tokens");
   if (fields.error()) return fields.error();
   if (tokens == nullptr) return api_error("missing_field", "tokens field required", "tokens");
@@ -100,10 +94,10 @@ std::optional<ApiError> detokenize(const Call& call, Json& json) {
   return std::nullopt;
 }
 
-std::optional<ApiError> apply_template(const Call& call, Json& json) {
+std::optional<ApiError> apply_template(const EngineCall& call, const Json& body, Json& json) {
   ChatRequest request;
   std::string rendered;
-  if (auto error = read_chat_request(call.body, call.engine, call.model, call.options, "", false,
+  if (auto error = read_chat_request(body, call.engine, call.model, call.options, "", false,
                                      request, &rendered))
     return error;
   json.set("prompt", std::move(rendered));
@@ -112,10 +106,10 @@ std::optional<ApiError> apply_template(const Call& call, Json& json) {
   return std::nullopt;
 }
 
-std::optional<ApiError> input_tokens(const Call& call, Json& json) {
+std::optional<ApiError> input_tokens(const EngineCall& call, const Json& body, Json& json) {
   ChatRequest request;
   if (auto error =
-          read_chat_request(call.body, call.engine, call.model, call.options, "", false, request))
+          read_chat_request(body, call.engine, call.model, call.options, "", false, request))
     return error;
   json.set("object", "response.input_tokens");
   json.set("input_tokens", static_cast<int64_t>(request.prompt_ids.size()));
@@ -124,22 +118,16 @@ std::optional<ApiError> input_tokens(const Call& call, Json& json) {
 
 }  // namespace
 
-void add_token_routes(Router& router, EngineOf engine, const ApiOptions& options) {
-  const auto model = std::make_shared<ChatModel::Once>();
+void add_token_routes(Router& router, const ServedModel& served, const ApiOptions& options) {
   const auto add = [&](const char* path, Answer answer) {
-    Route route;
-    route.method = "POST";
-    route.path = path;
-    route.needs_engine = true;
-    route.handler = [engine, model, &options, answer](const Request& http,
-                                                      std::shared_ptr<ResponseWriter> writer) {
-      Json body, json = Json::object();
-      if (const auto error = parse_json_body(http.body, body)) return writer->fail(*error);
-      if (const auto error = answer({*engine(), model->of(*engine()), options, http, body}, json))
-        return writer->fail(*error);
-      writer->send(json_response(json.dump()));
-    };
-    router.add(std::move(route));
+    add_engine_route(router, path, false, served, options,
+                     [answer](const EngineCall& call, std::shared_ptr<ResponseWriter> writer) {
+                       Json body, json = Json::object();
+                       if (const auto error = parse_json_body(call.http.body, body))
+                         return writer->fail(*error);
+                       if (const auto error = answer(call, body, json)) return writer->fail(*error);
+                       writer->send(json_response(json.dump()));
+                     });
   };
   for (const char* path : {"/tokenize", "/v1/tokenize"}) add(path, tokenize);
   for (const char* path : {"/detokenize", "/v1/detokenize"}) add(path, detokenize);
