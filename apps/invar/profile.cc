@@ -89,11 +89,16 @@ std::string why_not(const ProfileReport& report) {
 
 int profile(const ProfileFlags& flags) {
   Interrupts::start();
+  // Minutes of measuring shall not end in a path that cannot be written.
+  if (!flags.svg.empty())
+    if (const auto written = write_svg(flags.svg, ""); !written)
+      return fail(kCommand, written.error().message, kExitFailed);
   const Result<ModelFiles> files = open_model_files(flags.model);
   if (!files) return fail(kCommand, files.error());
   EngineFlags engine_flags = flags.engine;
   engine_flags.packed_cache_wait = true;  // nothing is written while we measure
   engine_flags.context = kPagePositions;  // more than any sequence needs
+  engine_flags.step_slowdown = 0;         // prompts in as few steps as can be: replies are timed
   {
     const Result<std::unique_ptr<Backend>> backend = open_backend(engine_flags);
     if (!backend) return fail(kCommand, backend.error());
