@@ -47,7 +47,7 @@ class Server:
         if name == "invar":
             command = [
                 *(args.invar, "serve", args.model, "--port", "0", "--threads", str(args.threads)),
-                *("--parallel", str(sequences), "--context", str(context)),
+                *("--parallel", str(sequences), "--context", str(context), "--max-queue", "1024"),
             ]
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             address = self.process.stdout.readline().decode().strip()
