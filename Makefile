@@ -1,7 +1,7 @@
 # A thin front for CMake presets and tools/. Every target installs what it lacks (tools/setup.sh).
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test fast-test client-test arm-test compilers sanitize cuda gpu-test bench format lint install clean
+.PHONY: help demo serve test fast-test client-test arm-test compilers sanitize cuda gpu-test bench format lint install clean
 
 BUILD  := build/release
 PYTHON := .venv/bin/python
@@ -21,6 +21,12 @@ demo:  ## build the invar command, fetch SmolLM2-135M-Instruct, answer a prompt
 	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && \
 	build/demo/invar run "$$model" --prompt "Why is the sky blue?" --max-tokens 96 \
 	  --temperature 0 --stats < /dev/null
+
+serve:  ## build the invar command whole, and serve SmolLM2-135M-Instruct on 127.0.0.1:8080
+	tools/setup.sh demo
+	cmake --preset install
+	cmake --build --preset install --target invar_app
+	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && build/install/invar serve "$$model"
 
 test:  ## everything that passes without a GPU
 	tools/setup.sh test

@@ -37,7 +37,9 @@ constexpr const char* kFooter =
 
 constexpr Command kCommands[] = {
     {"run", "Answers a prompt, or chats in the terminal.", add_run},
-    {"serve", "Serves a model over HTTP, as OpenAI's API does.", add_serve},
+#ifdef INVAR_WITH_SERVE
+    {"serve", "Serves a model over HTTP, as OpenAI's and Anthropic's APIs do.", add_serve},
+#endif
     {"pull", "Downloads a model from the Hugging Face hub or a URL, resumed and checked.",
      add_pull},
     {"list", "Lists the models in the models folder.", add_list},
@@ -49,8 +51,10 @@ constexpr Command kCommands[] = {
     {"bench", "Measures tokens per second.", add_bench},
     {"profile", "Measures what rows cost in each kernel, and tunes this machine for a model.",
      add_profile},
+#ifdef INVAR_WITH_SERVE
     {"verify", "Checks that a reply depends on its request only, whatever runs beside it.",
      add_verify},
+#endif
     {"tokenize", "Shows the tokens of a text.", add_tokenize},
     {"completion", "Prints the completion script of a shell.", add_completion},
 };
@@ -169,7 +173,10 @@ std::string variables_of_llama() {
 // The command line of a server, in its own words (launch_arguments.h).
 int launch(CommandLine& line, const std::string& command, std::vector<std::string> arguments) {
   size_t index = 0;
-  while (kCommands[index].name != command) ++index;
+  while (index < std::size(kCommands) && kCommands[index].name != command) ++index;
+  if (index == std::size(kCommands))
+    return fail(command, "this build has no server; `make serve` builds one and starts it",
+                kExitUnsupported);
   const FlagSet& flags = line.flags[index];
   LaunchArguments read;
   const auto environment = [](const std::string& name) { return std::getenv(name.c_str()); };

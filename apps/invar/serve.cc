@@ -205,7 +205,7 @@ int serve(const ServeFlags& flags) {
   lifecycle.set_loading("warm-up", 1);
   if (const Result<void> warm = warm_up(*engine); !warm)
     return fatal(flags.termination_log, warm.error().message, exit_code(warm.error().code));
-  model.set_engine(engine.get(), to_open.max_sequences, window->source);
+  model.set_engine(engine.get(), to_open.max_sequences, window->source, api.defaults);
   signals.serving();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   metrics.set_load_seconds(took.count());

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;
 constexpr size_t kMaxKwargs = 64;
+constexpr const char* kChatMlName = "chatml";
 
 std::string check_context(const std::string& text) {
   int64_t value = 0;
@@ -26,8 +27,10 @@ std::string check_host(const std::string& text) {
 }
 
 std::string check_template(const std::string& text) {
-  return "'" + text +
-         "' is refused: a template as text is not built yet; --chat-template-file FILE is";
+  const bool is_jinja =
+      text.find("{%") != std::string::npos || text.find("{{") != std::string::npos;
+  if (is_jinja || text == kChatMlName) return {};
+  return "'" + text + "' is neither Jinja text nor chatml; a file goes with --chat-template-file";
 }
 
 std::string check_kwargs(const std::string& text) {
@@ -160,7 +163,7 @@ void add_templates(FlagSet& flags, ServeFlags& target) {
              "Jinja file that replaces the checkpoint's own chat template.");
   DefaultFlags& d = target.defaults;
   flags.checked("--chat-template", "TEXT", d.chat_template, check_template,
-                "Not built yet; see --chat-template-file.");
+                "The same as text, or chatml.");
   flags.checked("--chat-template-kwargs", "JSON", d.template_kwargs, check_kwargs,
                 "Template variables, a JSON object; a request's own go over them.");
   flags.choice("--reasoning-format", {"auto", "deepseek", "none", "inline", "deepseek-legacy"},

@@ -131,6 +131,11 @@ Result<server::MetricsOptions> metrics_options(const ServeFlags& flags) {
   return options;
 }
 
+// The one template that goes by a name.
+constexpr const char* kChatMl =
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
 EngineOptions engine_options(const ServeFlags& flags, const std::string& path) {
   EngineOptions options = flags.engine.options(path);
   options.max_sequences = num_sequences(flags);
@@ -138,6 +143,8 @@ EngineOptions engine_options(const ServeFlags& flags, const std::string& path) {
   if (flags.cache_folder != "off") options.prefix_cache_folder = flags.cache_folder;
   options.prefix_cache_folder_bytes = flags.cache_folder_mib << 20;
   if (!flags.use_prefix_cache) options.prefix_cache_bytes = 0;
+  options.chat_template =
+      flags.defaults.chat_template == "chatml" ? kChatMl : flags.defaults.chat_template;
   // A step's rows are all of prompts, or nearly: the smaller bound is the one that holds.
   const int64_t rows = flags.prompt_rows > 0 && flags.batch_rows > 0
                            ? std::min(flags.prompt_rows, flags.batch_rows)

@@ -48,7 +48,8 @@ struct EngineOptions {
   // conversation goes on where it was (docs/operations.md); speed only. Empty: in memory only.
   std::string prefix_cache_folder = {};
   int64_t prefix_cache_folder_bytes = int64_t{8} << 30;  // of all models in it
-  std::string chat_template_file = {};                   // replaces the checkpoint's own template
+  std::string chat_template = {};       // Jinja text that replaces the checkpoint's own template
+  std::string chat_template_file = {};  // replaces the checkpoint's own template
   // Folder where packed weights are kept between starts, so that later ones are quicker
   // (docs/operations.md); speed only. Empty: packed at every start.
   std::string packed_cache = {};

@@ -51,14 +51,22 @@ Result<void> choose_template(const EngineOptions& options, const Checkpoint& che
                              EngineParts& parts) {
   parts.chat_templates = checkpoint.chat_templates;
   parts.description.chat_template_source = checkpoint.chat_template_source;
-  if (options.chat_template_file.empty()) return {};
-  auto text = read_file(options.chat_template_file, kMaxTemplateBytes);
-  if (!text) return with_context("chat_template_file", text.error());
+  std::string text = options.chat_template;
+  std::string source = "option chat_template";
+  if (!options.chat_template_file.empty()) {
+    if (!text.empty())
+      return invalid_argument("chat_template and chat_template_file cannot both be given");
+    auto read = read_file(options.chat_template_file, kMaxTemplateBytes);
+    if (!read) return with_context("chat_template_file", read.error());
+    text = *std::move(read);
+    source = options.chat_template_file;
+  }
+  if (text.empty()) return {};
   // A template that somebody asked for must work; the checkpoint's own may be of no interest.
-  if (const auto parsed = ChatTemplate::parse(*text); !parsed)
-    return with_context(options.chat_template_file, parsed.error());
-  parts.chat_templates = {{"default", *std::move(text)}};
-  parts.description.chat_template_source = options.chat_template_file;
+  if (const auto parsed = ChatTemplate::parse(text); !parsed)
+    return with_context(source, parsed.error());
+  parts.chat_templates = {{"default", std::move(text)}};
+  parts.description.chat_template_source = std::move(source);
   return {};
 }
 

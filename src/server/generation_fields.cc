@@ -143,23 +143,6 @@ void read_logit_bias(Fields& fields, int32_t vocab_size,
                 format("may have at most %zu entries, got %zu", kMaxBiases, biases.size()));
 }
 
-// The checkpoint's defaults with the operator's over them.
-SamplingParams default_params(const ModelDescription& model, const RequestDefaults& defaults) {
-  SamplingParams s = model.default_sampling;
-  if (!model.has_default_temperature) s.temperature = 1;
-  const auto over = [](float& target, const std::optional<double>& value) {
-    if (value) target = static_cast<float>(*value);
-  };
-  over(s.temperature, defaults.temperature);
-  over(s.top_p, defaults.top_p);
-  over(s.min_p, defaults.min_p);
-  over(s.repetition_penalty, defaults.repetition_penalty);
-  over(s.presence_penalty, defaults.presence_penalty);
-  over(s.frequency_penalty, defaults.frequency_penalty);
-  if (defaults.top_k) s.top_k = static_cast<int>(*defaults.top_k);
-  return s;
-}
-
 void read_sampling(Fields& fields, const ModelDescription& model, const RequestDefaults& defaults,
                    GenerationFields& out) {
   SamplingParams& s = out.request.sampling;
@@ -249,6 +232,22 @@ void refuse_what_is_not_built(Fields& fields) {
 }
 
 }  // namespace
+
+SamplingParams default_params(const ModelDescription& model, const RequestDefaults& defaults) {
+  SamplingParams s = model.default_sampling;
+  if (!model.has_default_temperature) s.temperature = 1;
+  const auto over = [](float& target, const std::optional<double>& value) {
+    if (value) target = static_cast<float>(*value);
+  };
+  over(s.temperature, defaults.temperature);
+  over(s.top_p, defaults.top_p);
+  over(s.min_p, defaults.min_p);
+  over(s.repetition_penalty, defaults.repetition_penalty);
+  over(s.presence_penalty, defaults.presence_penalty);
+  over(s.frequency_penalty, defaults.frequency_penalty);
+  if (defaults.top_k) s.top_k = static_cast<int>(*defaults.top_k);
+  return s;
+}
 
 uint64_t random_seed() {
   std::random_device device;

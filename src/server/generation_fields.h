@@ -45,6 +45,10 @@ struct ApiOptions {
   RequestDefaults defaults = {};
 };
 
+// What a request that says nothing is sampled with: the checkpoint's defaults, the operator's over
+// them.
+SamplingParams default_params(const ModelDescription& model, const RequestDefaults& defaults);
+
 // The prompt and max_tokens of `request` are the route's to fill in.
 struct GenerationFields {
   GenerationRequest request;

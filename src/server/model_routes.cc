@@ -19,8 +19,8 @@ std::string iso_time(int64_t seconds) {
 
 int64_t whole(uint64_t value) { return static_cast<int64_t>(value); }
 
-Json meta_json(const ModelDescription& d, const ChatModel& chat, const char* context_source,
-               int max_sequences) {
+Json meta_json(const ModelDescription& d, const ChatModel& chat, const SamplingParams& s,
+               const char* context_source, int max_sequences) {
   Json meta = Json::object();
   meta.set("n_ctx", d.context);
   meta.set("n_ctx_train", d.max_position_embeddings);
@@ -55,7 +55,7 @@ Json meta_json(const ModelDescription& d, const ChatModel& chat, const char* con
     Json efforts = Json::array();
     for (const std::string& effort : chat.efforts) efforts.push_back(effort);
     chat_template = Json::object();
-    chat_template.set("source", d.chat_template_source);
+    chat_template.set("source", file_name(d.chat_template_source));
     chat_template.set("tools", chat.tools.syntax.has_value());
     chat_template.set("reasoning", chat.has_reasoning || chat.knows_thinking);
     chat_template.set("efforts", std::move(efforts));
@@ -65,10 +65,8 @@ Json meta_json(const ModelDescription& d, const ChatModel& chat, const char* con
   Json end_ids = Json::array();
   for (const int32_t id : d.end_ids) end_ids.push_back(int64_t{id});
   meta.set("eos_ids", std::move(end_ids));
-  const SamplingParams& s = d.default_sampling;
   Json sampling = Json::object();
-  // What a request without one gets (generation_fields.cc).
-  sampling.set("temperature", d.has_default_temperature ? shown_number(s.temperature) : 1.0);
+  sampling.set("temperature", shown_number(s.temperature));
   sampling.set("top_p", shown_number(s.top_p));
   sampling.set("top_k", s.top_k);
   sampling.set("min_p", shown_number(s.min_p));
@@ -95,7 +93,9 @@ ServedModel::ServedModel(std::vector<std::string> names, std::string backend,
       isa_(std::move(isa)),
       created_(static_cast<int64_t>(std::time(nullptr))) {}
 
-void ServedModel::set_engine(Engine* engine, int max_sequences, const char* context_source) {
+void ServedModel::set_engine(Engine* engine, int max_sequences, const char* context_source,
+                             const RequestDefaults& defaults) {
+  default_sampling_ = default_params(engine->description(), defaults);
   context_source_ = context_source;
   created_ = static_cast<int64_t>(std::time(nullptr));
   max_sequences_ = max_sequences;
@@ -137,9 +137,10 @@ std::string ServedModel::object(const std::string& name) const {
   architecture.set("input_modalities", text);
   architecture.set("output_modalities", text);
   json.set("architecture", std::move(architecture));
-  json.set("meta", engine == nullptr ? Json()
-                                     : meta_json(engine->description(), chat_model(),
-                                                 context_source_, max_sequences_));
+  json.set("meta", engine == nullptr
+                       ? Json()
+                       : meta_json(engine->description(), chat_model(), default_sampling_,
+                                   context_source_, max_sequences_));
   return json.dump();
 }
 

@@ -9,6 +9,7 @@
 
 #include "invar/invar.h"
 #include "server/chat_model.h"
+#include "server/generation_fields.h"
 #include "server/http/router.h"
 
 namespace invar::server {
@@ -21,10 +22,12 @@ class ServedModel {
 
   // Once, when the engine is there. The engine outlives the server.
   // `context_source`: a literal, where its window comes from: "checkpoint", "flag", "auto".
-  void set_engine(Engine* engine, int max_sequences, const char* context_source);
+  void set_engine(Engine* engine, int max_sequences, const char* context_source,
+                  const RequestDefaults& defaults);
   Engine* engine() const { return engine_; }                                // nullptr while loading
   const ChatModel& chat_model() const { return chat_model_.of(*engine_); }  // once loaded
   int max_sequences() const { return max_sequences_; }
+  const SamplingParams& default_sampling() const { return default_sampling_; }  // once loaded
   const std::vector<std::string>& names() const { return names_; }
 
   Response version() const;
@@ -38,6 +41,7 @@ class ServedModel {
   std::vector<std::string> names_;
   std::string backend_, arithmetic_id_, isa_;
   mutable ChatModel::Once chat_model_;
+  SamplingParams default_sampling_;  // written before engine_
   std::atomic<Engine*> engine_ = nullptr;
   std::atomic<int> max_sequences_ = 0;
   std::atomic<const char*> context_source_ = "checkpoint";

@@ -14,7 +14,7 @@ Response loading(const Request& request) {
 Response props(const ServedModel& model) {
   const ModelDescription& d = model.engine()->description();
   Json params = Json::object();
-  const SamplingParams& s = d.default_sampling;
+  const SamplingParams& s = model.default_sampling();
   params.set("temperature", shown_number(s.temperature));
   params.set("top_p", shown_number(s.top_p));
   params.set("top_k", s.top_k);

@@ -453,6 +453,41 @@ class QwenToolsTest(ChatServerTest):
         self.assertEqual(call["function"], {"name": "ping", "arguments": "{}"})
 
 
+class OperatorTest(ChatServerTest):
+    """What the operator says counts where a request says nothing, and is shown."""
+
+    model = staticmethod(need_smollm2)
+    template = "<|im_start|>{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    flags = ("--context", "1024", "--chat-template", template, "--temp", "0.25", "--top-k", "7")
+
+    def get(self, path):
+        with urllib.request.urlopen(self.address + path, timeout=30) as answer:
+            return json.load(answer)
+
+    def test_template_and_sampling(self):
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        prompt = json.loads(self.post("/apply-template", body))["prompt"]
+        self.assertEqual(prompt, "<|im_start|>[Hi]")
+        sampling = self.get("/v1/models")["data"][0]["meta"]["default_sampling"]
+        self.assertEqual((sampling["temperature"], sampling["top_k"]), (0.25, 7))
+        shown = self.get("/props")["default_generation_settings"]["params"]
+        self.assertEqual((shown["temperature"], shown["top_k"]), (0.25, 7))
+        said = {"temperature": 0.25, "top_k": 7}
+        shas = [self.chat("Hi", seed=3, **fields)["invar"]["token_sha"] for fields in ({}, said, {"temperature": 3})]
+        self.assertEqual(shas[0], shas[1])
+        self.assertNotEqual(shas[0], shas[2])
+
+
+class ChatMlTest(ChatServerTest):
+    model = staticmethod(need_smollm2)
+    flags = ("--context", "1024", "--chat-template", "chatml")
+
+    def test_a_template_by_name(self):
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        prompt = json.loads(self.post("/apply-template", body))["prompt"]
+        self.assertEqual(prompt, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+
 TEMPLATES = Path(__file__).parents[1] / "golden" / "templates"
 
 
