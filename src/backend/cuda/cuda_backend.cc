@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include "backend/cuda/attention.h"
@@ -17,6 +19,7 @@
 #include "backend/cuda/step.h"
 #include "backend/cuda/step_runner.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/threads.h"
 
 namespace invar {
@@ -63,7 +66,7 @@ class ConstantCache {
     entry.device = DeviceMemory::make_or_end(size);  // the old copy is freed when nothing runs
     entry.host.assign(bytes, bytes + size);
     entry.checked = generation_;
-    CUDA_CHECK(cudaMemcpy(entry.device.data(), bytes, size, cudaMemcpyHostToDevice));
+    copy_now(entry.device.data(), bytes, size, cudaMemcpyHostToDevice);
     return reinterpret_cast<const T*>(entry.device.data());
   }
   void check_all_again() { ++generation_; }
@@ -84,6 +87,23 @@ int round_up_count(int n) {
   int power = 1;
   while (power < n) power *= 2;
   return power >= 4 && n <= power / 4 * 3 ? power / 4 * 3 : power;
+}
+
+// Said once for a format: a matrix that is stored as bf16 takes two to four times its memory and
+// time.
+void warn_of_bf16(const MatrixView& matrix, PackedKind kind) {
+  static std::mutex mutex;
+  static std::set<WeightFormat> said;
+  const bool is_plain = matrix.format == WeightFormat::kBF16 ||
+                        matrix.format == WeightFormat::kF16 || matrix.format == WeightFormat::kF32;
+  if (kind != PackedKind::kBf16 || is_plain) return;
+  const std::lock_guard lock(mutex);
+  if (!said.insert(matrix.format).second) return;
+  log(LogLevel::kWarning,
+      "%s (and maybe others) is stored as bf16: the cuda backend has no form of its own for %s "
+      "here, "
+      "so that it takes more memory and time than in the file",
+      matrix.name.c_str(), format_name(matrix.format));
 }
 
 class CudaBackend : public Backend {
@@ -129,8 +149,8 @@ class CudaBackend : public Backend {
         ++count;
       INVAR_TRY(HostPacked packed, pack_matrix(left.first(count), options));
       INVAR_TRY(DeviceMemory memory, DeviceMemory::make(packed.num_bytes));
-      CUDA_CHECK(
-          cudaMemcpy(memory.data(), packed.bytes.get(), packed.num_bytes, cudaMemcpyHostToDevice));
+      copy_now(memory.data(), packed.bytes.get(), packed.num_bytes, cudaMemcpyHostToDevice);
+      warn_of_bf16(left.front(), packed.matrix.kind);
       packed.matrix.data = memory.data();
       weight->segments.push_back({packed.matrix, weight->num_rows});
       weight->memory.push_back(std::move(memory));
@@ -151,7 +171,7 @@ class CudaBackend : public Backend {
         return unsupported("head_dim %d; the cuda backend has 64, 128 and 256", layer.head_dim);
       const size_t size = page_bytes(layer) * static_cast<size_t>(num_pages);
       INVAR_TRY(DeviceMemory memory, DeviceMemory::make(size));
-      CUDA_CHECK(cudaMemset(memory.data(), 0, size));
+      clear_now(memory.data(), size);
       cache->layers.push_back(layer);
       cache->pages.push_back(std::move(memory));
     }

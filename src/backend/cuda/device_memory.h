@@ -48,6 +48,17 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
+// Copies and fills that are done when they return. The steps' stream does not wait for the default
+// one, on which these run, and CUDA's own calls may come back before the device is through.
+inline void copy_now(void* to, const void* from, size_t num_bytes, cudaMemcpyKind kind) {
+  CUDA_CHECK(cudaMemcpy(to, from, num_bytes, kind));
+  CUDA_CHECK(cudaDeviceSynchronize());
+}
+inline void clear_now(void* memory, size_t num_bytes) {
+  CUDA_CHECK(cudaMemset(memory, 0, num_bytes));
+  CUDA_CHECK(cudaDeviceSynchronize());
+}
+
 class PinnedMemory {
  public:
   PinnedMemory() = default;

@@ -99,7 +99,7 @@ void StepRunner::reserve(size_t num_bytes, bool keep) {
   DeviceMemory memory;
   if (keep) {
     memory = DeviceMemory::make_or_end(larger);
-    CUDA_CHECK(cudaMemcpy(memory.data(), memory_.data(), memory_bytes_, cudaMemcpyDeviceToDevice));
+    copy_now(memory.data(), memory_.data(), memory_bytes_, cudaMemcpyDeviceToDevice);
   } else {
     memory_ = DeviceMemory();
     memory = DeviceMemory::make_or_end(larger);
