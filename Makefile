@@ -23,7 +23,7 @@ demo:  ## build the invar command, fetch SmolLM2-135M-Instruct, answer a prompt
 	  --temperature 0 --stats < /dev/null
 
 serve:  ## build the invar command whole, and serve SmolLM2-135M-Instruct on 127.0.0.1:8080
-	tools/setup.sh demo
+	tools/setup.sh serve
 	cmake --preset install
 	cmake --build --preset install --target invar_app
 	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && build/install/invar serve "$$model"
@@ -37,11 +37,11 @@ test:  ## everything that passes without a GPU
 	cmake --build --preset fuzz --target fuzzers
 	ctest --test-dir $(BUILD) --output-on-failure -j 2
 
-fast-test:  ## a minute of tests: no fuzzing, whole models or tokenizer oracles
+fast-test:  ## a minute of tests: no fuzzing, whole models, tokenizer oracles or driving the command
 	tools/setup.sh test
 	cmake --preset release
 	cmake --build --preset release
-	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE 'slow|fuzz|models|tokenizer'
+	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE 'slow|fuzz|models|tokenizer|apps|cases'
 
 client-test:  ## the official SDKs, LangChain, Codex and Claude Code against a server of ours
 	tools/setup.sh clients
@@ -73,7 +73,7 @@ gpu-test: cuda  ## the CUDA tests, on a machine with a GPU
 	ctest --test-dir build/cuda --output-on-failure -L gpu
 
 bench:  ## prefill and decode speed of the default model
-	tools/setup.sh demo
+	tools/setup.sh serve
 	cmake --preset install
 	cmake --build --preset install --target invar_app
 	model=$$($(PYTHON) tools/fetch_models.py $(MODEL)) && build/install/invar bench "$$model"
@@ -91,7 +91,7 @@ lint:  ## formatting, include layers, shell and Python scripts, the page's types
 	if [ -x web/node_modules/.bin/tsc ]; then web/node_modules/.bin/tsc -p web; fi
 
 install:  ## install the command, the library and the CMake package to PREFIX
-	tools/setup.sh demo
+	tools/setup.sh serve
 	cmake --preset install
 	cmake --build --preset install
 	cmake --install build/install --prefix $(PREFIX)

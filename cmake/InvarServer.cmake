@@ -3,7 +3,7 @@
 find_package(Boost 1.81 QUIET)
 if(NOT Boost_FOUND)
   message(FATAL_ERROR "`invar serve` needs Boost 1.81 or newer (headers): `apt-get install "
-          "libboost1.81-dev`, or `tools/setup.sh demo`, then configure again")
+          "libboost1.81-dev`, or `tools/setup.sh serve`, then configure again")
 endif()
 
 invar_layer(server_http DIR src/server/http DEPS invar_base Boost::headers OpenSSL::Crypto)

@@ -20,7 +20,7 @@ fi
 if ! cmp -s tests/clients/package-lock.json "$cache/package-lock.json"; then
   cp tests/clients/package.json tests/clients/package-lock.json tests/clients/.npmrc "$cache/node/"
   # One install script is needed: it puts Claude Code's program in its place.
-  (cd "$cache/node" && npm ci --ignore-scripts --no-audit --no-fund --silent &&
+  (cd "$cache/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error > /dev/null &&
     node node_modules/@anthropic-ai/claude-code/install.cjs)
   cp tests/clients/package-lock.json "$cache/package-lock.json"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what this machine lacks for a task, and says what it does. May run any number of times.
 #
-# usage: tools/setup.sh demo|test|clients|arm|lint|page|all
+# usage: tools/setup.sh demo|serve|test|clients|arm|lint|page|all
 #
 # Debian packages come through apt (as root, or with sudo); Python packages go into .venv/ in the
 # source tree, pinned in tools/requirements-*.txt, and npm's into web/node_modules, pinned in
@@ -12,22 +12,29 @@ cd "$(dirname "$0")/.."
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-demo_packages=(g++ cmake ninja-build pkg-config make git ca-certificates python3 python3-venv
-  nlohmann-json3-dev libssl-dev libcurl4-openssl-dev libpcre2-dev libedit-dev libcli11-dev
-  libboost1.81-dev)
-lint_packages=(clang-format-19 shellcheck git python3 python3-venv)
-test_packages=("${demo_packages[@]}" curl ccache libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)
-arm_packages=(g++-aarch64-linux-gnu qemu-user googletest nlohmann-json3-dev cmake ninja-build ccache
-  make git ca-certificates python3 python3-venv)
+# For every task: it may be the first one on this machine.
+common_packages=(make git ca-certificates python3 python3-venv)
+demo_packages=("${common_packages[@]}" g++ cmake ninja-build pkg-config nlohmann-json3-dev libssl-dev
+  libcurl4-openssl-dev libpcre2-dev libedit-dev libcli11-dev)
+# The command whole, which has the server.
+command_packages=("${demo_packages[@]}" libboost1.81-dev)
+lint_packages=("${common_packages[@]}" clang-format-19 shellcheck)
+test_packages=("${command_packages[@]}" curl ccache libgtest-dev libgmock-dev clang-19
+  libclang-rt-19-dev systemd)
+arm_packages=("${common_packages[@]}" g++-aarch64-linux-gnu qemu-user googletest nlohmann-json3-dev
+  cmake ninja-build ccache)
 
 # Node.js and npm may have come from elsewhere, and then do not go together with Debian's.
 node_packages=()
 command -v npm > /dev/null || node_packages=(nodejs npm)
-# What the web page is built, linted and tested with; the rest does without.
-page_packages=("${node_packages[@]}" chromium fonts-dejavu-core)
+# What the web page is built with: `make serve` and an installed command have it.
+serve_packages=("${command_packages[@]}" "${node_packages[@]}")
+# What it is linted and tested with; the rest does without.
+page_packages=("${common_packages[@]}" "${node_packages[@]}" chromium chromium-sandbox fonts-dejavu-core)
 
 case "${1:-}" in
   demo) packages=("${demo_packages[@]}") requirements=() ;;
+  serve) packages=("${serve_packages[@]}") requirements=() ;;
   test) packages=("${test_packages[@]}") requirements=(tools/requirements-test.txt) ;;
   clients) packages=("${test_packages[@]}" "${node_packages[@]}") requirements=() ;;
   arm) packages=("${arm_packages[@]}") requirements=() ;;
@@ -37,7 +44,7 @@ case "${1:-}" in
     packages=("${test_packages[@]}" "${arm_packages[@]}" "${lint_packages[@]}" "${page_packages[@]}")
     requirements=(tools/requirements-test.txt tools/requirements-lint.txt)
     ;;
-  *) die "usage: tools/setup.sh demo|test|clients|arm|lint|page|all" ;;
+  *) die "usage: tools/setup.sh demo|serve|test|clients|arm|lint|page|all" ;;
 esac
 
 # ---- Debian packages -------------------------------------------------------------------------------
@@ -67,10 +74,14 @@ fi
 
 # ---- Python packages -------------------------------------------------------------------------------
 
-if [[ ! -x .venv/bin/python ]]; then
+# Without pip it is one that was not finished.
+if [[ ! -x .venv/bin/pip ]]; then
   say "making .venv"
   # Debian's own python3 first: a python3 of pyenv or conda may lack ensurepip.
-  /usr/bin/python3 -m venv .venv 2> /dev/null || python3 -m venv .venv
+  /usr/bin/python3 -m venv .venv > /dev/null 2>&1 || python3 -m venv .venv >&2 || {
+    rm -rf .venv
+    die "no .venv could be made with $(command -v python3)"
+  }
 fi
 for file in "${requirements[@]}"; do
   stamp=".venv/.installed-$(basename "$file")-$(sha256sum "$file" | cut -c1-16)"

@@ -25,7 +25,7 @@ const SHOTS = process.env.INVAR_PAGE_SHOTS ?? join(here, '../../build/page');
 function browserPath() {
   const names = ['chromium', 'chromium-browser', 'google-chrome'];
   const path = process.env.PATH.split(delimiter).flatMap(folder => names.map(name => join(folder, name))).find(existsSync);
-  if (!path) throw new Error('no Chromium here; run tools/setup.sh test');
+  if (!path) throw new Error('no Chromium here; run tools/setup.sh page');
   return path;
 }
 

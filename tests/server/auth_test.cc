@@ -97,6 +97,23 @@ TEST_F(KeyFileTest, OnlyItsOwnerMayReadIt) {
   EXPECT_FALSE(KeyStore::open({.file = path_ + ".missing"}).ok());
 }
 
+// As Kubernetes mounts a secret: root's, our group may read. (Here we are root, and it is
+// another's.)
+TEST_F(KeyFileTest, OfAnotherUserItsGroupMayReadIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const auto open_with = [this](mode_t mode) {
+    write("alpha\n", mode);
+    EXPECT_EQ(::chown(path_.c_str(), 1, 1), 0);
+    return KeyStore::open({.file = path_});
+  };
+  for (const mode_t mode : {0400, 0440, 0640}) EXPECT_TRUE(open_with(mode).ok()) << mode;
+  for (const mode_t mode : {0444, 0460, 0441, 0644}) {
+    const Result<std::unique_ptr<KeyStore>> store = open_with(mode);
+    ASSERT_FALSE(store.ok()) << mode;
+    EXPECT_NE(store.error().message.find("chmod 440"), std::string::npos);
+  }
+}
+
 TEST_F(KeyFileTest, RotatesAndClosesWhenTheFileIsBad) {
   write("alpha\n");
   const auto store = store_of({.keys = {"fixed"}, .file = path_});

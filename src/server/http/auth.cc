@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -69,9 +70,12 @@ KeyStore::Stamp KeyStore::stamp_of(const std::string& path) {
 Result<void> KeyStore::read_file_keys() {
   struct stat info{};
   if (::stat(file_.c_str(), &info) != 0) return not_found("%s: cannot be read", file_.c_str());
-  if ((info.st_mode & 077) != 0)
-    return invalid_argument("%s: others may read it (mode %03o); chmod 600 it", file_.c_str(),
-                            info.st_mode & 0777);
+  // A file of another user, such as root's secret that Kubernetes mounts, is ours to read by its
+  // group.
+  const bool is_ours = info.st_uid == ::geteuid();
+  if ((info.st_mode & (is_ours ? 077 : 037)) != 0)
+    return invalid_argument("%s: others may read it (mode %03o); chmod %s it", file_.c_str(),
+                            info.st_mode & 0777, is_ours ? "600" : "440");
   INVAR_TRY(const std::string text, read_file(file_, kMaxKeyFile));
   std::vector<std::string> digests;
   int line_number = 0;
