@@ -1,7 +1,5 @@
-// Ceilings of this machine, by backend/cpu/probe.h, and its name.
+// Ceilings of this machine, by backend/cpu/probe.h.
 #include "bench_ceilings.h"
-
-#include <fstream>
 
 #include "backend/cpu/probe.h"
 
@@ -24,16 +22,6 @@ Ceilings CeilingProbe::measure() {
     return {rates.read_bytes, rates.operations};
   }
   return {cpu::probe_read_bandwidth(*pool_), cpu::probe_byte_dots(*pool_, isa_)};
-}
-
-std::string cpu_name() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    if (!line.starts_with("model name") && !line.starts_with("Model")) continue;
-    const size_t at = line.find(": ");
-    if (at != std::string::npos) return line.substr(at + 2);
-  }
-  return "unknown";
 }
 
 }  // namespace invar::cli

@@ -30,6 +30,4 @@ class CeilingProbe {
   Backend& backend_;
 };
 
-std::string cpu_name();  // "AMD EPYC 7763", as the kernel knows it
-
 }  // namespace invar::cli

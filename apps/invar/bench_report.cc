@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/result.h"
+#include "cpu_name.h"
 #include "models_folder.h"
 #include "terminal.h"
 

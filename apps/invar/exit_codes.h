@@ -15,6 +15,7 @@ enum ExitCode : int {
   kExitAddress = 6,        // serve: in use or not bindable
   kExitInternal = 70,      // serve: a mistake of our own
   kExitStuck = 71,         // serve: the watchdog found an engine that stands still
+  kExitDeviceLost = 72,    // a GPU fault
   kExitInterrupted = 130,  // Ctrl-C
   kExitClosedPipe = 141,   // whoever read our output went away
 };

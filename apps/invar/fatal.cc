@@ -32,6 +32,8 @@ const char* exit_name(int code) {
       return "internal";
     case kExitStuck:
       return "stuck";
+    case kExitDeviceLost:
+      return "device_lost";
     default:
       return "failed";
   }
@@ -56,16 +58,19 @@ namespace {
 
 std::string g_termination_log;  // for handlers, which get no arguments of ours
 
-[[noreturn]] void end_internal(const char* cause) {
+[[noreturn]] void end_now(const char* cause, int code) {
   // Nothing is destroyed: other threads run.
-  ::_exit(fatal(g_termination_log, cause, kExitInternal));
+  ::_exit(fatal(g_termination_log, cause, code));
 }
+
+[[noreturn]] void end_internal(const char* cause) { end_now(cause, kExitInternal); }
 
 }  // namespace
 
 void end_mistakes_as_fatal(const std::string& termination_log) {
   g_termination_log = termination_log;
-  on_check_failed(end_internal);
+  static_assert(kCheckFailedCode == kExitInternal && kDeviceLostCode == kExitDeviceLost);
+  on_fault(end_now);
   std::set_terminate([] {
     const std::exception_ptr thrown = std::current_exception();
     if (!thrown) end_internal("terminated");

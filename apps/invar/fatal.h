@@ -13,7 +13,8 @@ constexpr const char* kTerminationLog = "/dev/termination-log";  // Kubernetes' 
 int fatal(const std::string& termination_log, const std::string& cause, int code);
 
 // From now on a mistake of our own (INVAR_CHECK, an exception that nobody caught) ends the process
-// with the last line `fatal: internal: ...` and exit code 70.
+// with the last line `fatal: internal: ...` and exit code 70, a lost device with `fatal:
+// device_lost: ...` and 72.
 void end_mistakes_as_fatal(const std::string& termination_log);
 
 }  // namespace invar::cli

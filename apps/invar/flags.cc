@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/result.h"
+#include "words.h"
 
 namespace invar::cli {
 namespace {
@@ -49,6 +50,14 @@ bool is_one_of(const std::string& text, const std::vector<std::string>& words) {
   return false;
 }
 
+std::optional<bool> parse_switch(const std::string& text) {
+  for (const char* word : {"on", "true", "1", "yes", "enabled"})
+    if (text == word) return true;
+  for (const char* word : {"off", "false", "0", "no", "disabled"})
+    if (text == word) return false;
+  return std::nullopt;
+}
+
 FlagSet::Check one_of(const std::vector<std::string>& words) {
   return [words](const std::string& text) -> std::string {
     if (std::find(words.begin(), words.end(), text) != words.end()) return {};
@@ -67,10 +76,7 @@ bool parse_number(std::string_view text, double& value) {
 
 void set_names(const std::string& flag, FlagRecord& record) {
   bool is_negative = false;
-  for (size_t begin = 0; begin < flag.size();) {
-    const size_t end = std::min(flag.find(',', begin), flag.size());
-    const std::string name = flag.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& name : split(flag, ',')) {
     if (name.starts_with("--no-") && !record.names.empty()) is_negative = true;
     (is_negative                     ? record.negatives
      : name.compare(0, 2, "--") == 0 ? record.names
@@ -193,6 +199,14 @@ void FlagSet::toggle(const std::string& flag, bool& target, const std::string& h
 void FlagSet::foreign(FlagRecord record) {
   record.has_target = false;
   records_.push_back(std::move(record));
+}
+
+std::string FlagSet::first_given(const std::string& group) const {
+  for (const FlagRecord& record : records_)
+    if (record.group == group && record.has_target &&
+        app_.get_option(record.names.front())->count() > 0)
+      return record.names.front();
+  return {};
 }
 
 void FlagSet::footer(const std::string& text) { app_.footer(text); }

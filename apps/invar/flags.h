@@ -109,6 +109,9 @@ class FlagSet {
   // Below all flags in --help.
   void footer(const std::string& text);
 
+  // The first flag of a group that was given on the command line, "" for none.
+  std::string first_given(const std::string& group) const;
+
   const std::vector<FlagRecord>& records() const { return records_; }
   const std::vector<FlagSet>* siblings() const { return siblings_; }
   CLI::App& app() const { return app_; }
@@ -151,6 +154,9 @@ bool is_one_of(const std::string& text, const std::vector<std::string>& words);
 // Whole strings only, as flags take them: "12", "-3", "0.5".
 bool parse_number(std::string_view text, int64_t& value);
 bool parse_number(std::string_view text, double& value);
+
+// "on", "true", "1", "yes", "enabled" and their opposites.
+std::optional<bool> parse_switch(const std::string& text);
 
 // The word of `known` that `word` was probably meant to be, or "".
 std::string nearest(std::string_view word, const std::vector<std::string>& known);

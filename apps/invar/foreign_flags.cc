@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "backend/backend.h"
+#include "words.h"
+
 namespace invar::cli {
 namespace {
 
@@ -13,6 +16,7 @@ struct ForeignFlag {
 };
 
 constexpr const char* kNoGpu = "this build computes on the CPU";
+constexpr const char* kBackendSays = "--backend says where it runs";  // in builds with a GPU
 constexpr const char* kOurScheduler = "our threads place themselves";
 constexpr const char* kOurCache = "our prefix cache has no such part";
 constexpr const char* kCacheType = "keys and values are kept as f16; other types change replies";
@@ -161,6 +165,22 @@ constexpr ForeignFlag kRefused[] = {
     {"--reuse-port", "", "false", "a second server on the same port would answer in our name"},
 };
 
+// What is wrong with a value of that form, or "".
+FlagSet::Check check_of(const FlagRecord& record) {
+  const std::string type = record.type;
+  if (type == "integer" || type == "number")
+    return [type](const std::string& text) -> std::string {
+      int64_t whole = 0;
+      double real = 0;
+      if (type == "integer" ? parse_number(text, whole) : parse_number(text, real)) return {};
+      return "'" + text + "' is no " + (type == "integer" ? "whole number" : "number");
+    };
+  if (type != "choice") return {};
+  const FlagSet::Check words = one_of(split(record.value, '|'));
+  if (record.arity == FlagRecord::Arity::kOne) return words;
+  return [words](const std::string& text) { return parse_switch(text) ? "" : words(text); };
+}
+
 FlagRecord record_of(const ForeignFlag& flag, FlagClass flag_class) {
   FlagRecord record;
   set_names(flag.names, record);
@@ -179,12 +199,9 @@ FlagRecord record_of(const ForeignFlag& flag, FlagClass flag_class) {
                 : value == "X"                         ? "number"
                 : value.find('|') != std::string::npos ? "choice"
                                                        : "string";
-  const std::string neutral = flag.neutral;
-  for (size_t begin = 0; begin < neutral.size();) {
-    const size_t end = std::min(neutral.find(',', begin), neutral.size());
-    record.neutral.push_back(neutral.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  record.neutral = split(flag.neutral, ',');
+  // What is refused is refused with its own reason.
+  if (flag_class != FlagClass::kRefused) record.check = check_of(record);
   return record;
 }
 
@@ -195,9 +212,19 @@ std::string check_gpu_layers(const std::string& text) {
   return "'" + text + "' is neither a number from -1 up nor all or auto";
 }
 
+// Where the build has a GPU, the values that would keep everything off it ask for something.
+void set_without_effect(FlagRecord& record, const ForeignFlag& flag, bool has_gpu) {
+  record.without_effect = flag.why;
+  if (!has_gpu || flag.why != std::string_view(kNoGpu)) return;
+  record.without_effect = record.help = kBackendSays;
+  record.neutral.clear();
+}
+
 }  // namespace
 
 void add_foreign_flags(FlagSet& flags) {
+  const std::vector<std::string> backends = backend_names();
+  const bool has_gpu = std::find(backends.begin(), backends.end(), "cuda") != backends.end();
   for (const ForeignFlag& flag : kAsBuilt) {
     FlagRecord record = record_of(flag, FlagClass::kActs);
     record.group = "As the checkpoint has it";
@@ -210,16 +237,14 @@ void add_foreign_flags(FlagSet& flags) {
   }
   for (const ForeignFlag& flag : kNoPart) {
     FlagRecord record = record_of(flag, FlagClass::kActs);
-    record.group = "Parts that this build lacks";
-    record.without_effect = flag.why;
+    record.group = "Parts that are not built";
+    set_without_effect(record, flag, has_gpu);
     if (record.names.front() == "--n-gpu-layers") record.check = check_gpu_layers;
-    if (record.names.front() == "--split-mode")
-      record.check = one_of({"none", "layer", "row", "tensor"});
     flags.foreign(std::move(record));
   }
   for (const ForeignFlag& flag : kIgnored) {
     FlagRecord record = record_of(flag, FlagClass::kIgnored);
-    record.without_effect = flag.why;
+    set_without_effect(record, flag, has_gpu);
     flags.foreign(std::move(record));
   }
   for (const ForeignFlag& flag : kRefused) flags.foreign(record_of(flag, FlagClass::kRefused));

@@ -1,16 +1,15 @@
 #include "http.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <cctype>
 #include <memory>
+
+#include "curl_setup.h"
 
 namespace invar::cli {
 namespace {
 
 constexpr int kMaxRedirects = 10;
-constexpr long kConnectSeconds = 15;
 constexpr long kStallSeconds = 30;
 constexpr size_t kMaxHeaderBytes = 256 << 10;
 
@@ -18,7 +17,6 @@ struct CurlFree {
   void operator()(char* text) const { curl_free(text); }
   void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
   void operator()(CURLU* url) const { curl_url_cleanup(url); }
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 using UrlHandle = std::unique_ptr<CURLU, CurlFree>;
 
@@ -117,11 +115,6 @@ Transfer transfer_kind(CURLcode code) {
   }
 }
 
-void init_curl() {
-  static const CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
-  (void)code;
-}
-
 }  // namespace
 
 std::string HttpResponse::header(const std::string& name) const {
@@ -177,13 +170,10 @@ Result<HttpResult> http_get(const HttpRequest& request,
   HttpResult result;
   for (int hop = 0;; ++hop) {
     INVAR_TRY(const std::string origin, url_origin(url));
-    std::unique_ptr<curl_slist, CurlFree> headers;
-    const auto add_header = [&](const std::string& line) {
-      headers.reset(curl_slist_append(headers.release(), line.c_str()));
-    };
-    for (const std::string& line : request.headers) add_header(line);
+    CurlHeaders headers;
+    for (const std::string& line : request.headers) headers.add(line);
     if (!request.credentials.token.empty() && origin == request.credentials.origin)
-      add_header("Authorization: Bearer " + request.credentials.token);
+      headers.add("Authorization: Bearer " + request.credentials.token);
 
     Exchange exchange;
     exchange.on_headers = &on_headers;
@@ -193,22 +183,12 @@ Result<HttpResult> http_get(const HttpRequest& request,
     const std::unique_ptr<CURL, CurlFree> curl(curl_easy_init());
     CURL* c = curl.get();
     char why[CURL_ERROR_SIZE] = "";
-    curl_easy_setopt(c, CURLOPT_URL, url.c_str());
-    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers.get());
-    curl_easy_setopt(c, CURLOPT_USERAGENT, "invar/" INVAR_VERSION);
-    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, kStallSeconds);
-    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, why);
+    set_up_curl(c, url, headers, kStallSeconds, why);
     curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, take_header);
     curl_easy_setopt(c, CURLOPT_HEADERDATA, &exchange);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, &exchange);
     curl_easy_setopt(c, CURLOPT_BUFFERSIZE, 256L << 10);
-    // A proxy must not see, nor answer, what stays on this machine.
-    if (origin.starts_with("http://")) curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
 
     const CURLcode code = curl_easy_perform(c);
     if (code == CURLE_OK) exchange.give_headers();  // an answer without a body

@@ -167,7 +167,8 @@ void print_info(const Facts& facts) {
 int info(const InfoFlags& flags) {
   Facts facts;
   Result<std::unique_ptr<Backend>> backend = open_backend(flags.engine);
-  if (!backend) return fail(kCommand, backend.error());
+  if (!backend)
+    return fail(kCommand, backend.error().message, open_exit_code(backend.error(), flags.model));
   facts.backend = *std::move(backend);
   Result<ModelFiles> files = open_model_files(flags.model);
   if (!files) return fail(kCommand, files.error());

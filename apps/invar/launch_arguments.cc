@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "words.h"
 
 namespace invar::cli {
 namespace {
@@ -17,11 +18,16 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-// "on", "true", "1" and their opposites.
-std::optional<bool> parse_switch(const std::string& text) {
-  if (contains({"on", "true", "1", "yes", "enabled"}, text)) return true;
-  if (contains({"off", "false", "0", "no", "disabled"}, text)) return false;
-  return std::nullopt;
+// Whether the word after a flag whose value may be left out is that value.
+bool is_value_of(const FlagRecord& flag, const std::string& word) {
+  const std::vector<std::string> words = split(flag.value, '|');
+  return contains(words, word) || (contains(words, "on") && parse_switch(word));
+}
+
+// Kubernetes tells a pod of a Service named invar with INVAR_PORT=tcp://10.0.0.1:8080: the address
+// of the Service, which nobody meant for us.
+bool is_service_link(const std::string& variable, std::string_view value) {
+  return variable == "INVAR_PORT" && value.starts_with("tcp://");
 }
 
 std::string trimmed(const std::string& text) {
@@ -148,9 +154,9 @@ Result<void> Reader::read_arguments(const std::vector<std::string>& arguments) {
       const std::string& next = arguments[i + 1];
       // A name of ours is no value: "--model --port 1" lacks one. "-1" is.
       const bool is_flag = next.starts_with("--") && find(next.substr(0, next.find('='))).flag;
-      const bool is_value = found.flag->arity == Arity::kOne ||
-                            (found.flag->arity == Arity::kOptional && !found.negated &&
-                             found.flag->value.find(next) != std::string::npos);
+      const bool is_value =
+          found.flag->arity == Arity::kOne || (found.flag->arity == Arity::kOptional &&
+                                               !found.negated && is_value_of(*found.flag, next));
       if (is_value && !is_flag) {
         value = next;
         ++i;
@@ -169,6 +175,11 @@ Result<void> Reader::read_environment(const Environment& environment) {
       const std::string variable = variable_of(name);
       const char* value = environment(variable);
       if (value == nullptr) continue;
+      if (is_service_link(variable, value)) {
+        out_.warnings.push_back("the variable " + variable + " is '" + value +
+                                "', as Kubernetes sets it for a Service named invar: not read");
+        continue;
+      }
       const Found found{&flag, contains(flag.negatives, name)};
       INVAR_TRY_VOID(set(found, "the variable " + variable, std::string(value), from_environment_));
       break;
@@ -224,6 +235,17 @@ std::vector<std::string> LaunchArguments::plain() const {
   }
   arguments.insert(arguments.end(), words.begin(), words.end());
   return arguments;
+}
+
+std::optional<std::string> find_value(const std::string& name,
+                                      const std::vector<std::string>& arguments,
+                                      const Environment& environment) {
+  for (size_t i = arguments.size(); i-- > 0;) {
+    if (arguments[i].starts_with(name + "=")) return arguments[i].substr(name.size() + 1);
+    if (arguments[i] == name && i + 1 < arguments.size()) return arguments[i + 1];
+  }
+  if (const char* variable = environment(variable_of(name))) return variable;
+  return std::nullopt;
 }
 
 Result<void> read_launch_arguments(const std::vector<FlagRecord>& flags,

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,11 @@ using Environment = std::function<const char*(const std::string& name)>;
 Result<void> read_launch_arguments(const std::vector<FlagRecord>& flags,
                                    const std::vector<std::string>& arguments,
                                    const Environment& environment, LaunchArguments& out);
+
+// The value of one flag by its primary name, whatever is wrong with the others: how a start that
+// fails finds out where to say so. From arguments and variables only.
+std::optional<std::string> find_value(const std::string& name,
+                                      const std::vector<std::string>& arguments,
+                                      const Environment& environment);
 
 }  // namespace invar::cli

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "environment.h"
 #include "terminal.h"
 
 namespace invar::cli {
@@ -23,11 +24,6 @@ constexpr int kMaxEntries = 1000;
 constexpr size_t kMaxHistoryBytes = 4 << 20;
 // Lines of one paste come at once; nobody types a line in this time.
 constexpr int kPasteMilliseconds = 15;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 bool input_waits() {
   pollfd in{STDIN_FILENO, POLLIN, 0};

@@ -31,7 +31,8 @@ constexpr const char* kFooter =
     "~/.cache/invar/models.\n\n"
     "Exit codes: 0 done; 1 the answer is no, or a download failed; 2 a flag or value cannot work;\n"
     "3 model or file missing or broken; 4 not supported; 5 does not fit in memory;\n"
-    "6 address in use or not bindable, 70 a mistake of ours (serve);\n"
+    "serve: 6 address in use or not bindable; 70 a mistake of ours; 71 the engine stood still;\n"
+    "72 the GPU was lost;\n"
     "130 ended by Ctrl-C; 141 the reader of our output went away.\n"
     "`invar COMMAND --help` shows the flags of a command.";
 
@@ -182,8 +183,13 @@ int launch(CommandLine& line, const std::string& command, std::vector<std::strin
   const auto environment = [](const std::string& name) { return std::getenv(name.c_str()); };
   const Result<void> result = read_launch_arguments(flags.records(), arguments, environment, read);
   const auto end_with = [&](const std::string& cause) {
-    const auto log = read.values.find("--termination-log");
-    return fatal(log == read.values.end() ? kTerminationLog : log->second, cause, kExitUsage);
+    const char* name = "--termination-log";
+    const auto known = read.values.find(name);
+    const std::string log =
+        known != read.values.end()
+            ? known->second
+            : find_value(name, arguments, environment).value_or(kTerminationLog);
+    return fatal(log, cause, kExitUsage);
   };
   if (!result) return end_with(result.error().message);
   if (read.version) return print_version();

@@ -8,16 +8,12 @@
 #include <map>
 
 #include "base/file.h"
+#include "environment.h"
 #include "flags.h"
 
 namespace invar::cli {
 namespace fs = std::filesystem;
 namespace {
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
@@ -72,9 +68,8 @@ ListedModel folder_model(const fs::path& folder) {
 
 std::string models_folder() {
   if (std::string folder = environment("INVAR_MODELS"); !folder.empty()) return folder;
-  if (std::string cache = environment("XDG_CACHE_HOME"); !cache.empty())
-    return cache + "/invar/models";
-  return environment("HOME") + "/.cache/invar/models";
+  const std::string folder = cache_folder("models");
+  return folder.empty() ? "/.cache/invar/models" : folder;
 }
 
 bool is_unfinished(const std::string& path) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/log.h"
 #include "exit_codes.h"
 #include "models_folder.h"
 #include "packed_cache_folder.h"
@@ -39,7 +40,7 @@ void add_model(FlagSet& flags, std::string& model, bool optional) {
 }
 
 void EngineFlags::add_backend(FlagSet& flags, const std::vector<std::string>& more_backends) {
-  flags.group("Where it runs");
+  flags.group(kWhereItRuns);
   std::vector<std::string> backends = backend_names();
   backends.insert(backends.end(), more_backends.begin(), more_backends.end());
   flags.choice("--backend", backends, backend, "reference is scalar and slow, the yardstick.",
@@ -61,14 +62,14 @@ void EngineFlags::add_backend(FlagSet& flags, const std::vector<std::string>& mo
 }
 
 void EngineFlags::add_context(FlagSet& flags) {
-  flags.group("Where it runs");
+  flags.group(kWhereItRuns);
   flags.whole("--context", "N", {1, kMaxContext}, context,
               "Positions a conversation may have. Default: the model's full window.");
   add_kv_bytes(flags);
 }
 
 void EngineFlags::add_kv_bytes(FlagSet& flags) {
-  flags.group("Where it runs");
+  flags.group(kWhereItRuns);
   flags.whole("--kv-bytes", "N", {1, int64_t{1} << 50}, kv_bytes,
               "Memory for keys and values. Default: what the context needs, at most half of what "
               "the weights leave free.");
@@ -164,11 +165,12 @@ std::unique_ptr<Engine> open_engine(std::string_view command, const std::string&
   options.max_sequences = max_sequences;
   Progress progress("loading " + model_label(*path), Progress::Unit::kBytes);
   options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-  std::string note;
+  TuningNote note;
   Result<std::unique_ptr<Engine>> engine = open_tuned_engine(options, wrap, &note);
   progress.clear();
-  if (note.starts_with("tuning file"))
-    print_error("invar " + std::string(command) + ": " + note + "\n");
+  // That one is used is no news: it changes no reply.
+  if (!note.text.empty() && note.used_path.empty())
+    print_error("invar " + std::string(command) + ": " + escape_control(note.text) + "\n");
   if (!engine) {
     code = fail(command, engine.error().message, open_exit_code(engine.error(), *path));
     return nullptr;

@@ -17,6 +17,9 @@ namespace invar::cli {
 // The positional MODEL.
 void add_model(FlagSet& flags, std::string& model, bool optional = false);
 
+// The group of flags that EngineFlags adds.
+inline constexpr const char* kWhereItRuns = "Where it runs";
+
 // What commands that open a model share.
 struct EngineFlags {
   std::string backend = "cpu";

@@ -34,15 +34,14 @@ struct Plan {
   uint64_t total() const { return weights + kv + workspace; }
 };
 
-Result<Plan> make_plan(const PlanFlags& flags) {
+Result<Plan> make_plan(const PlanFlags& flags, const std::string& path) {
   INVAR_TRY(const std::unique_ptr<Backend> backend, open_backend(flags.engine));
-  INVAR_TRY(const ModelFiles files, open_model_files(flags.model));
+  INVAR_TRY(const ModelFiles files, open_model_files(path));
   const ModelInfo& info = files.info;
   if (flags.context > info.max_position_embeddings)
-    return with_context(flags.model,
-                        invalid_argument("--context %lld is more than the model's %lld positions",
-                                         static_cast<long long>(flags.context),
-                                         static_cast<long long>(info.max_position_embeddings)));
+    return invalid_argument("--context %lld is more than the model's %lld positions",
+                            static_cast<long long>(flags.context),
+                            static_cast<long long>(info.max_position_embeddings));
   const auto hidden = static_cast<uint64_t>(info.hidden_size);
   const auto vocab = static_cast<uint64_t>(info.vocab_size);
   const auto sequences = static_cast<uint64_t>(flags.num_sequences);
@@ -118,12 +117,10 @@ void print_plan(const PlanFlags& flags, const Plan& plan) {
 }
 
 int plan(const PlanFlags& flags) {
-  const Result<Plan> plan = make_plan(flags);
-  if (!plan) {
-    const bool usage = plan.error().code == ErrorCode::kInvalidArgument &&
-                       plan.error().message.find("--context") != std::string::npos;
-    return fail(kCommand, plan.error().message, usage ? kExitUsage : exit_code(plan.error().code));
-  }
+  const Result<std::string> path = resolve_model(flags.model);
+  if (!path) return fail(kCommand, path.error());
+  const Result<Plan> plan = make_plan(flags, *path);
+  if (!plan) return fail(kCommand, plan.error().message, open_exit_code(plan.error(), *path));
   if (flags.json) {
     print(plan_json(flags, *plan).dump(2) + "\n");
   } else {

@@ -72,8 +72,9 @@ Result<void> measure(const ProfileFlags& flags, ProfileRunner& runner, ProfileRe
   return {};
 }
 
-Result<void> write_svg(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
+Result<void> write_svg(const std::string& path, const std::string& text,
+                       std::ios::openmode mode = std::ios::trunc) {
+  std::ofstream file(path, std::ios::binary | mode);
   file << text;
   file.close();
   if (!file) return io_error("%s cannot be written", path.c_str());
@@ -82,26 +83,29 @@ Result<void> write_svg(const std::string& path, const std::string& text) {
 
 // Why the measured crossovers are no better than the built-in ones, or "".
 std::string why_not(const ProfileReport& report) {
-  if (noise(report) > kMostNoise) return "the machine was busy";
+  const std::optional<double> apart = noise(report);
+  if (!apart) return "no steps ran the same kernels twice, which would show a busy machine";
+  if (*apart > kMostNoise) return "the machine was busy";
   const double gain = tuning_gain(report);
   return gain < kLeastGain ? format("%.3fx the built-in speed is no gain", gain) : "";
 }
 
 int profile(const ProfileFlags& flags) {
   Interrupts::start();
-  // Minutes of measuring shall not end in a path that cannot be written.
-  if (!flags.svg.empty())
-    if (const auto written = write_svg(flags.svg, ""); !written)
-      return fail(kCommand, written.error().message, kExitFailed);
   const Result<ModelFiles> files = open_model_files(flags.model);
   if (!files) return fail(kCommand, files.error());
+  // Minutes of measuring shall not end in a path that cannot be written.
+  if (!flags.svg.empty())
+    if (const auto written = write_svg(flags.svg, "", std::ios::app); !written)
+      return fail(kCommand, written.error().message, kExitFailed);
   EngineFlags engine_flags = flags.engine;
   engine_flags.packed_cache_wait = true;  // nothing is written while we measure
   engine_flags.context = kPagePositions;  // more than any sequence needs
   engine_flags.step_slowdown = 0;         // prompts in as few steps as can be: replies are timed
   {
     const Result<std::unique_ptr<Backend>> backend = open_backend(engine_flags);
-    if (!backend) return fail(kCommand, backend.error());
+    if (!backend)
+      return fail(kCommand, backend.error().message, open_exit_code(backend.error(), flags.model));
     engine_flags.kv_bytes =
         flags.max_rows *
         static_cast<int64_t>((*backend)->kv_page_bytes(std::span(files->info.kv_layers)));
@@ -131,8 +135,12 @@ int profile(const ProfileFlags& flags) {
     return fail(kCommand, measured.error().message, kExitFailed);
 
   const std::string folder = tuning_folder();
-  if (flags.tuning == "auto") report.why_no_tuning = why_not(report);
-  if (flags.tuning != "never" && report.why_no_tuning.empty() && !folder.empty()) {
+  const bool is_wanted = flags.tuning != "never";
+  if (is_wanted && folder.empty())
+    report.why_no_tuning = "there is no folder for it: INVAR_TUNING is off, or no home is set";
+  else if (flags.tuning == "auto")
+    report.why_no_tuning = why_not(report);
+  if (is_wanted && report.why_no_tuning.empty()) {
     if (const auto written = write_tuning(folder, key, tuning_json(key, Tuning{report.crossovers}));
         !written)
       return fail(kCommand, written.error().message, kExitFailed);

@@ -42,39 +42,44 @@ void add_step(ProfilePoint& point, const StepTime& step, double seconds) {
   }
 }
 
+}  // namespace
+
 const ProfiledOp* find_op(const ProfilePoint& point, const ProfiledOp& op) {
   for (const ProfiledOp& other : point.ops)
     if (same_op(other, op.kind, op.num_rows, op.num_cols)) return &other;
   return nullptr;
 }
 
-}  // namespace
-
-int64_t profile_positions(const ProfileEffort& effort) { return 2 * effort.steps + kSettling + 8; }
-
 Result<std::vector<StepTime>> ProfileRunner::run_steps(int rows, int num_steps) {
   timed_.take_steps();
   std::vector<std::unique_ptr<TokenStream>> streams;
   const int64_t events = num_steps + kSettling + 2;
-  for (int i = 0; i < rows; ++i) {
+  Result<void> outcome;
+  for (int i = 0; i < rows && outcome; ++i) {
     GenerationRequest request;
     request.prompt_ids = {static_cast<int32_t>(
         ++num_prompts_ * 7919 % static_cast<uint64_t>(engine_.description().vocab_size))};
     request.max_tokens = events + 4;
     request.ignore_end = true;
     request.use_prefix_cache = false;
-    INVAR_TRY(auto stream, engine_.submit(request));
-    streams.push_back(std::move(stream));
+    auto stream = engine_.submit(request);
+    if (stream)
+      streams.push_back(*std::move(stream));
+    else
+      outcome = stream.error();
   }
   // The last to come is the last to decode; the others are ahead and never wait for us.
-  for (int64_t event = 0; event < events; ++event)
+  for (int64_t event = 0; event < events && outcome; ++event)
     if (!streams.back()->next()) break;
+  // Whatever happened, all streams end here: measure() relies on that.
   for (const auto& stream : streams) stream->cancel();
   for (const auto& stream : streams) {
     while (stream->next()) {
     }
-    if (stream->result().finish_reason == FinishReason::kError) return stream->result().error;
+    if (outcome && stream->result().finish_reason == FinishReason::kError)
+      outcome = stream->result().error;
   }
+  if (!outcome) return outcome.error();
   return timed_.take_steps();
 }
 

@@ -60,8 +60,8 @@ class ProfileRunner {
   uint64_t num_prompts_ = 0;
 };
 
-// Positions that a sequence needs at most.
-int64_t profile_positions(const ProfileEffort& effort);
+// The operation of a point that is of the same kind and shape as `op`; nullptr: there is none.
+const ProfiledOp* find_op(const ProfilePoint& point, const ProfiledOp& op);
 
 // The matrices that appear in a pass: those whose kernels have a crossover.
 std::vector<KernelCrossover> shapes_of(const ProfilePass& pass);

@@ -23,13 +23,6 @@ std::string op_name(const ProfiledOp& op) {
   return name + format(" %lldx%lld", number(op.num_rows), number(op.num_cols));
 }
 
-const ProfiledOp* find(const ProfilePoint& point, const ProfiledOp& op) {
-  for (const ProfiledOp& other : point.ops)
-    if (other.kind == op.kind && other.num_rows == op.num_rows && other.num_cols == op.num_cols)
-      return &other;
-  return nullptr;
-}
-
 // The operations that take most of the step with most rows.
 std::vector<ProfiledOp> largest_ops(const ProfilePoint& point, size_t count) {
   std::vector<ProfiledOp> ops = point.ops;
@@ -80,16 +73,16 @@ double tuning_gain(const ProfileReport& report) {
   return std::exp(sum / static_cast<double>(tuned.size()));
 }
 
-double noise(const ProfileReport& report) {
+std::optional<double> noise(const ProfileReport& report) {
   constexpr int kFewRows = 8;  // no set's own crossover is as low
   int limit = kFewRows;
   for (const KernelCrossover& crossover : report.crossovers)
     limit = std::min(limit, crossover.min_rows - 1);
-  double most = 0;
+  std::optional<double> most;
   const auto& [built_in, tuned] = report.totals.settings;
   for (size_t i = 0; i < tuned.size(); ++i)
     if (tuned[i].rows <= limit)
-      most = std::max(most, std::fabs(built_in[i].seconds / tuned[i].seconds - 1));
+      most = std::max(most.value_or(0), std::fabs(built_in[i].seconds / tuned[i].seconds - 1));
   return most;
 }
 
@@ -111,7 +104,7 @@ std::string profile_table(const ProfileReport& report) {
                   1e3 * point.seconds / point.rows, tokens_per_second(point),
                   tokens_per_second(built_in[i]));
     for (const ProfiledOp& op : ops) {
-      const ProfiledOp* here = find(point, op);
+      const ProfiledOp* here = find_op(point, op);
       out += format(" %22s", here == nullptr ? "-" : format("%.2f", 1e3 * here->seconds).c_str());
     }
     out += "\n";
@@ -122,12 +115,14 @@ std::string profile_table(const ProfileReport& report) {
                   crossover_text(crossover, report.never).c_str());
   out += format("against the built-in crossovers: %.3fx tokens/s over all row counts\n\n",
                 tuning_gain(report));
-  const double apart = noise(report);
-  if (apart > kMostNoise)
+  const std::optional<double> apart = noise(report);
+  if (!apart)
+    out += "whether the machine was busy cannot be told: no steps ran the same kernels twice\n";
+  else if (*apart > kMostNoise)
     out += format(
         "THE MACHINE WAS BUSY: equal steps are up to %.0f %% apart; what follows is noise, try "
         "again\n",
-        100 * apart);
+        100 * *apart);
   const std::vector<Fall> falls = find_falls(tuned, kTolerance);
   if (falls.empty()) out += "total tokens/s never fall when a row joins (within 2 %)\n";
   for (const Fall& fall : falls)
@@ -174,9 +169,11 @@ Json profile_json(const ProfileReport& report) {
   json.set("always_unpacked", points_json(report.kernels.settings[1]));
   json.set("crossovers", std::move(crossovers));
   json.set("gain", tuning_gain(report));
-  json.set("noise", noise(report));
+  const std::optional<double> apart = noise(report);
+  json.set("noise", apart ? Json(*apart) : Json());
   json.set("falls", std::move(falls));
   json.set("tuning_file", report.tuning_path.empty() ? Json() : Json(report.tuning_path));
+  json.set("why_no_tuning", report.why_no_tuning.empty() ? Json() : Json(report.why_no_tuning));
   return json;
 }
 
@@ -194,7 +191,7 @@ std::string profile_svg(const ProfileReport& report) {
   for (const ProfiledOp& op : largest_ops(tuned.back(), kChartOps)) {
     ChartLine line{op_name(op), {}};
     for (const ProfilePoint& point : tuned)
-      if (const ProfiledOp* here = find(point, op); here != nullptr)
+      if (const ProfiledOp* here = find_op(point, op); here != nullptr)
         line.points.emplace_back(point.rows, 1e3 * here->seconds / point.rows);
     rows.lines.push_back(std::move(line));
   }

@@ -1,6 +1,7 @@
 // What `invar profile` shows of its measurements: a table, JSON, a picture.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,8 @@ double tuning_gain(const ProfileReport& report);
 
 // How far steps of a few rows, where both settings run the same kernels, are apart all the same:
 // the largest such distance, 0.05 for 5 %. It is what other work on the machine does to the
-// figures.
-double noise(const ProfileReport& report);
+// figures. Nothing: a crossover is so low that no steps ran the same kernels.
+std::optional<double> noise(const ProfileReport& report);
 inline constexpr double kMostNoise = 0.05;  // above, the figures say nothing
 
 std::string profile_table(const ProfileReport& report);

@@ -34,6 +34,7 @@
 #include "start_report.h"
 #include "terminal.h"
 #include "tuning.h"
+#include "words.h"
 
 namespace invar::cli {
 namespace {
@@ -65,15 +66,9 @@ void log_request(const server::RequestRecord& record) {
 }
 
 Result<std::string> model_path(const ServeFlags& flags) {
-  if (!flags.model.empty() && !flags.model_word.empty() && flags.model != flags.model_word)
-    return invalid_argument("the model is given twice: '%s' and --model '%s'",
-                            flags.model_word.c_str(), flags.model.c_str());
   const std::string& model = flags.model.empty() ? flags.model_word : flags.model;
-  if (flags.engine.backend == kScriptedBackend) return script_path(flags.script, model);
-  if (model.empty())
-    return invalid_argument(
-        "MODEL is missing (also --model); `invar serve --help` shows how it is used");
-  return resolve_model(model);
+  return flags.engine.backend == kScriptedBackend ? script_path(flags.script, model)
+                                                  : resolve_model(model);
 }
 
 // Whether the process may be swapped out is the system's business: a refusal ends no server.
@@ -102,9 +97,26 @@ Result<void> check_drafter(const ServeFlags& flags) {
   return {};
 }
 
+// Flags that are good each, and not together. Nothing is opened or written before.
+Result<void> check_together(const ServeFlags& flags) {
+  if (!flags.model.empty() && !flags.model_word.empty() && flags.model != flags.model_word)
+    return invalid_argument("the model is given twice: '%s' and --model '%s'",
+                            flags.model_word.c_str(), flags.model.c_str());
+  if (flags.model.empty() && flags.model_word.empty() && flags.engine.backend != kScriptedBackend)
+    return invalid_argument(
+        "MODEL is missing (also --model); `invar serve --help` shows how it is used");
+  const bool on_disk = !flags.cache_folder.empty() && flags.cache_folder != "off";
+  if (on_disk && !flags.use_prefix_cache)
+    return invalid_argument(
+        "--cache-disk keeps what --no-cache-prompt turns off; give one of them");
+  if (on_disk && flags.cache_mib == 0)
+    return invalid_argument(
+        "--cache-disk keeps pages of the cache that --cache-ram 0 turns off; give one of them");
+  return {};
+}
+
 // How the process speaks, before it says anything. Error: the log file.
 Result<void> start_log(const ServeFlags& flags) {
-  end_mistakes_as_fatal(flags.termination_log);
   set_log_level(log_level(flags.log));
   INVAR_TRY_VOID(set_log_options(log_options(flags.log, ::isatty(STDERR_FILENO) == 1)));
   for (const std::string& warning : *flags.warnings) log(LogLevel::kWarning, "%s", warning.c_str());
@@ -114,122 +126,152 @@ Result<void> start_log(const ServeFlags& flags) {
   return {};
 }
 
-int serve(const ServeFlags& flags) {
-  // Bodies and replies come and go in sizes that would else raise these thresholds for good and
-  // keep freed memory.
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
-  ::mallopt(M_TRIM_THRESHOLD, 4 << 20);
-  if (const Result<void> said = start_log(flags); !said)
-    return fatal(flags.termination_log, "--log-file: " + said.error().message, kExitUsage);
-  if (const Result<void> drafter = check_drafter(flags); !drafter)
-    return fatal(flags.termination_log, drafter.error().message, kExitUnsupported);
+// Between socket and engine: what requests go through. Outlives the server, whose handlers use it.
+struct RequestPath {
+  RequestPath(const ServeFlags& flags, const std::string& path, const BackendInfo& info,
+              server::KeyStore& keys, bool is_private)
+      : model(served_names(flags, path), info.name, info.arithmetic_id, info.isa),
+        admission(admission_limits(flags)),
+        router(flags.api_prefix),
+        metrics(metrics_options(flags), model, requests, lifecycle),
+        api(api_options(flags, model.names(), keys, is_private)) {
+    api.requests = &requests;
+    router.set_guard(
+        [this](server::Handler handler) { return admission.guard(std::move(handler)); });
+    server::add_probe_routes(router, lifecycle);
+    server::add_model_routes(router, model);
+    server::add_request_routes(router, requests);
+    server::add_props_routes(router, model, requests, flags.slots);
+    if (flags.metrics) server::add_metrics_route(router, metrics);
+    server::add_chat_routes(router, model, api);
+    server::add_responses_routes(router, model, api);
+    server::add_messages_routes(router, model, api);
+    server::add_completions_routes(router, model, api);
+    server::add_token_routes(router, model, api);
+    if (flags.page) server::add_page_routes(router, server::page_assets(), flags.api_prefix);
+  }
+  RequestPath(const RequestPath&) = delete;
+  RequestPath& operator=(const RequestPath&) = delete;
 
-  const Result<std::unique_ptr<server::KeyStore>> keys =
-      server::KeyStore::open({.keys = split_list(flags.api_keys), .file = flags.api_key_file});
-  if (!keys) return fatal(flags.termination_log, keys.error().message, kExitUsage);
-  Signals signals(**keys);
-  const Result<server::ServerOptions> options = server_options(flags, (*keys)->has_keys());
-  if (!options)
-    return fatal(flags.termination_log, options.error().message,
-                 options.error().code == ErrorCode::kIo ? kExitAddress : kExitUsage);
-  const Result<server::MetricsOptions> metrics_of = metrics_options(flags);
-  if (!metrics_of) return fatal(flags.termination_log, metrics_of.error().message, kExitUsage);
-  const bool is_scripted = flags.engine.backend == kScriptedBackend;
-  const Result<std::string> path = model_path(flags);
-  if (!path)
-    return fatal(flags.termination_log, path.error().message,
-                 path.error().code == ErrorCode::kInvalidArgument ? kExitUsage
-                                                                  : exit_code(path.error().code));
-  const Result<BackendInfo> backend = is_scripted ? scripted_info() : backend_info(flags.engine);
-  if (!backend)
-    return fatal(flags.termination_log, backend.error().message, exit_code(backend.error().code));
-  const BackendInfo& info = *backend;
+  Result<std::unique_ptr<server::HttpServer>> listen(const server::ServerOptions& options,
+                                                     server::KeyStore& keys) {
+    server::HttpServer::Parts parts;
+    parts.router = &router;
+    parts.keys = &keys;
+    parts.lifecycle = &lifecycle;
+    parts.on_finished = [this](const server::RequestRecord& record) {
+      log_request(record);
+      metrics.count_request(record);
+    };
+    return server::HttpServer::start(options, parts);
+  }
 
-  // The engine goes after the server, whose handlers use it.
-  std::unique_ptr<Engine> engine;
   server::Lifecycle lifecycle;
-  server::ServedModel model(served_names(flags, is_scripted ? kScriptedBackend : *path), info.name,
-                            info.arithmetic_id, info.isa);
-  server::Admission admission(admission_limits(flags));
-  server::Router router(flags.api_prefix);
-  router.set_guard([&](server::Handler handler) { return admission.guard(std::move(handler)); });
-  server::add_probe_routes(router, lifecycle);
-  server::add_model_routes(router, model);
+  server::ServedModel model;
+  server::Admission admission;
+  server::Router router;
   server::RequestRegistry requests;
-  server::add_request_routes(router, requests);
-  server::add_props_routes(router, model, requests, flags.slots);
-  server::Metrics metrics(*metrics_of, model, requests, lifecycle);
-  server::add_metrics_route(router, metrics);
-  server::ApiOptions api = api_options(flags, model.names(), **keys, options->origin.check_host);
-  api.requests = &requests;
-  server::add_chat_routes(router, model, api);
-  server::add_responses_routes(router, model, api);
-  server::add_messages_routes(router, model, api);
-  server::add_completions_routes(router, model, api);
-  server::add_token_routes(router, model, api);
-  if (flags.page) server::add_page_routes(router, server::page_assets(), flags.api_prefix);
+  server::Metrics metrics;
+  server::ApiOptions api;
+};
 
-  server::HttpServer::Parts parts;
-  parts.router = &router;
-  parts.keys = keys->get();
-  parts.lifecycle = &lifecycle;
-  parts.on_finished = [&metrics](const server::RequestRecord& record) {
-    log_request(record);
-    metrics.count_request(record);
-  };
-  Result<std::unique_ptr<server::HttpServer>> started = server::HttpServer::start(*options, parts);
-  if (!started) return fatal(flags.termination_log, started.error().message, kExitAddress);
-  const std::unique_ptr<server::HttpServer> http = *std::move(started);
-  metrics.set_server(http.get());
-  // On standard output, for who started us with --port 0.
-  for (const std::string& address : http->addresses()) print("http://" + address + "\n");
-  log(LogLevel::kInfo, "listening, %zu API keys, loading %s", (*keys)->num_keys(), path->c_str());
-
-  EngineOptions to_open = engine_options(flags, *path);
-  const Result<Window> window = choose_window(flags, *path, to_open.max_sequences);
-  if (!window)
-    return fatal(flags.termination_log, window.error().message, exit_code(window.error().code));
-  to_open.context = window->context;
-  to_open.progress = [&](uint64_t done, uint64_t total) {
+// Error: what cannot be opened, or does not run.
+Result<std::unique_ptr<Engine>> open_warm_engine(const ServeFlags& flags, EngineOptions options,
+                                                 server::Lifecycle& lifecycle) {
+  options.progress = [&](uint64_t done, uint64_t total) {
     lifecycle.set_loading("reading", total == 0 ? 0 : double(done) / double(total));
   };
-  const auto begin = std::chrono::steady_clock::now();
-  std::string tuning_note;
-  Result<std::unique_ptr<Engine>> opened =
-      is_scripted ? open_scripted(*path, to_open) : open_tuned_engine(to_open, {}, &tuning_note);
-  if (!opened)
-    return fatal(flags.termination_log, opened.error().message,
-                 open_exit_code(opened.error(), *path));
-  engine = *std::move(opened);
-  if (!tuning_note.empty()) log(LogLevel::kInfo, "%s", tuning_note.c_str());
+  TuningNote note;
+  INVAR_TRY(auto engine, flags.engine.backend == kScriptedBackend
+                             ? open_scripted(options.model, options)
+                             : open_tuned_engine(options, {}, &note));
+  if (!note.text.empty())
+    log(note.is_warning ? LogLevel::kWarning : LogLevel::kInfo, "%s", note.text.c_str());
   lifecycle.set_loading("warm-up", 1);
-  if (const Result<void> warm = warm_up(*engine); !warm)
-    return fatal(flags.termination_log, warm.error().message, exit_code(warm.error().code));
-  model.set_engine(engine.get(), to_open.max_sequences, window->source, api.defaults);
-  signals.serving();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  metrics.set_load_seconds(took.count());
-  lifecycle.set_ready();
-  lock_memory(flags);
-  report_start(engine->description(), {took, http->addresses(), (*keys)->num_keys(),
-                                       to_open.max_sequences, window->source});
-  const std::unique_ptr<server::Watchdog> watchdog =
-      watch_for_stall(*engine, flags.watchdog_seconds, lifecycle, metrics, flags.termination_log);
+  INVAR_TRY_VOID(warm_up(*engine));
+  return engine;
+}
 
-  const int signal = signals.wait();
-  const std::chrono::seconds drain =
-      signal == SIGINT ? std::min(kInterruptDrain, std::chrono::seconds(flags.drain_seconds))
-                       : std::chrono::seconds(flags.drain_seconds);
+// The end that a signal asks for.
+int drain(const ServeFlags& flags, int signal, RequestPath& requests, server::HttpServer& http) {
+  const std::chrono::seconds most(flags.drain_seconds);
+  const std::chrono::seconds room = signal == SIGINT ? std::min(kInterruptDrain, most) : most;
   log(LogLevel::kInfo, "stopping, running requests may take %lld s more",
-      static_cast<long long>(drain.count()));
-  lifecycle.set_draining();
-  requests.drop_queued(*lifecycle.refusal());  // they would not start in time
-  const bool ended = http->drain(drain);
+      static_cast<long long>(room.count()));
+  requests.lifecycle.set_draining();
+  requests.requests.drop_queued(*requests.lifecycle.refusal());  // they would not start in time
+  const bool ended = http.drain(room);
   log(LogLevel::kInfo, "stopped");
   // A handler that still runs uses the engine: nothing may be destroyed under it. And nothing is
   // left to write.
   if (!ended) ::_exit(kExitOk);
   return kExitOk;
+}
+
+int serve(const ServeFlags& flags) {
+  end_mistakes_as_fatal(flags.termination_log);
+  // Bodies and replies come and go in sizes that would else raise these thresholds for good and
+  // keep freed memory.
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 4 << 20);
+  const auto end = [&](const Error& error, int code) {
+    return fatal(flags.termination_log, error.message, code);
+  };
+  if (const Result<void> fits = check_together(flags); !fits) return end(fits.error(), kExitUsage);
+  if (const Result<void> said = start_log(flags); !said)
+    return end(with_context("--log-file", said.error()), kExitUsage);
+  if (const Result<void> drafter = check_drafter(flags); !drafter)
+    return end(drafter.error(), kExitUnsupported);
+
+  Result<std::unique_ptr<server::KeyStore>> opened_keys =
+      server::KeyStore::open({.keys = split(flags.api_keys, ','), .file = flags.api_key_file});
+  if (!opened_keys) return end(opened_keys.error(), kExitUsage);
+  Signals& signals = Signals::start(*std::move(opened_keys));
+  server::KeyStore& keys = signals.keys();
+  const Result<server::ServerOptions> options = server_options(flags, keys.has_keys());
+  if (!options)
+    return end(options.error(), options.error().code == ErrorCode::kIo ? kExitAddress : kExitUsage);
+  const Result<std::string> path = model_path(flags);
+  if (!path)
+    return end(path.error(), path.error().code == ErrorCode::kInvalidArgument
+                                 ? kExitUsage
+                                 : exit_code(path.error().code));
+  const bool is_scripted = flags.engine.backend == kScriptedBackend;
+  const Result<BackendInfo> backend = is_scripted ? scripted_info() : backend_info(flags.engine);
+  if (!backend) return end(backend.error(), open_exit_code(backend.error(), *path));
+
+  // The engine goes after the server, whose handlers use it.
+  std::unique_ptr<Engine> engine;
+  RequestPath requests(flags, is_scripted ? kScriptedBackend : *path, *backend, keys,
+                       options->origin.check_host);
+  Result<std::unique_ptr<server::HttpServer>> started = requests.listen(*options, keys);
+  if (!started) return end(started.error(), kExitAddress);
+  const std::unique_ptr<server::HttpServer> http = *std::move(started);
+  requests.metrics.set_server(http.get());
+  // On standard output, for who started us with --port 0.
+  for (const std::string& address : http->addresses()) print("http://" + address + "\n");
+  log(LogLevel::kInfo, "listening, %zu API keys, loading %s", keys.num_keys(), path->c_str());
+
+  EngineOptions to_open = engine_options(flags, *path);
+  const Result<Window> window = choose_window(flags, *path, to_open.max_sequences);
+  if (!window) return end(window.error(), open_exit_code(window.error(), *path));
+  to_open.context = window->context;
+  const auto begin = std::chrono::steady_clock::now();
+  Result<std::unique_ptr<Engine>> opened = open_warm_engine(flags, to_open, requests.lifecycle);
+  if (!opened) return end(opened.error(), open_exit_code(opened.error(), *path));
+  engine = *std::move(opened);
+  requests.model.set_engine(engine.get(), to_open.max_sequences, window->source,
+                            requests.api.defaults);
+  signals.serving();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  requests.metrics.set_load_seconds(took.count());
+  requests.lifecycle.set_ready();
+  lock_memory(flags);
+  report_start(engine->description(),
+               {took, http->addresses(), keys.num_keys(), to_open.max_sequences, window->source});
+  const std::unique_ptr<server::Watchdog> watchdog = watch_for_stall(
+      *engine, flags.watchdog_seconds, requests.lifecycle, requests.metrics, flags.termination_log);
+  return drain(flags, signals.wait(), requests, *http);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include "fatal.h"
 #include "foreign_flags.h"
 #include "scripted.h"
+#include "server/http/origin_check.h"
+#include "words.h"
 
 namespace invar::cli {
 namespace {
@@ -47,6 +49,28 @@ std::string check_kwargs(const std::string& text) {
   return {};
 }
 
+// "": none.
+std::string check_api_prefix(const std::string& text) {
+  const bool is_path = text.starts_with('/') && text.find("//") == std::string::npos &&
+                       text.find_first_of("?# \t") == std::string::npos;
+  if (text.empty() || is_path) return {};
+  return "'" + text + "' is no path: it begins with / and has no //, ?, # or space, as /llm";
+}
+
+std::string check_cors_origins(const std::string& text) {
+  for (const std::string& origin : split(text, ','))
+    if (const Result<void> check = server::check_cors_origin(origin); !check)
+      return check.error().message;
+  return {};
+}
+
+std::string check_metrics_compat(const std::string& text) {
+  const FlagSet::Check check = one_of({"vllm", "llamacpp", "vllm-old", "none"});
+  for (const std::string& word : split(text, ','))
+    if (std::string fault = check(word); !fault.empty()) return fault;
+  return {};
+}
+
 void add_addresses(FlagSet& flags, ServeFlags& target) {
   flags.group("Where it listens");
   flags.checked("--host", "LIST", target.host, check_host,
@@ -55,7 +79,8 @@ void add_addresses(FlagSet& flags, ServeFlags& target) {
               "0 takes a free one and prints it. Default: the variable PORT, else 8080.");
   flags.whole("--listen-fd", "N", {0, 1 << 20}, target.listen_fd,
               "A bound socket that we inherit, instead of --host and --port.");
-  flags.text("--api-prefix", "PATH", target.api_prefix, "Serves all routes below PATH.");
+  flags.checked("--api-prefix", "PATH", target.api_prefix, check_api_prefix,
+                "Serves all routes below PATH, as /llm.");
   flags.toggle("--ui,--webui,--no-ui,--no-webui", target.page, "The page at /.");
 }
 
@@ -69,8 +94,9 @@ void add_access(FlagSet& flags, ServeFlags& target) {
                "Lets other machines in without a key.");
   flags.text("--allowed-hosts", "LIST", target.allowed_hosts,
              "More names for the Host header, without keys.");
-  flags.text("--cors-origins", "LIST", target.cors_origins,
-             "Origins whose pages may call us; 'localhost': any port of this machine; '*': all.");
+  flags.checked(
+      "--cors-origins", "LIST", target.cors_origins, check_cors_origins,
+      "Origins whose pages may call us; 'localhost': any port of this machine; '*': all.");
   flags.whole("--key-max-running", "N", {0, 1 << 20}, target.max_of_key,
               "Requests of one key that run or wait; more get 429 key_limit. 0: no limit.", "0");
 }
@@ -153,7 +179,7 @@ void add_defaults(FlagSet& flags, DefaultFlags& target) {
   flags.whole("--seed,-s", "N", {-1, INT64_MAX}, target.seed,
               "-1: a new one for each request, which is reported.", "-1");
   flags.whole("--n-predict,--predict,-n", "N", {-1, int64_t{1} << 40}, target.max_tokens,
-              "Most tokens of a reply; -1: up to the window.", "-1");
+              "Most tokens of a reply; -1 or 0: up to the window.", "-1");
   flags.toggle("--ignore-eos", target.ignore_end, "Goes on past end tokens.");
 }
 
@@ -182,11 +208,11 @@ void add_templates(FlagSet& flags, ServeFlags& target) {
 
 void add_observation(FlagSet& flags, ServeFlags& target) {
   flags.group("What operators see");
-  flags.toggle("--metrics", target.metrics, "GET /metrics is always there.");
+  flags.toggle("--metrics", target.metrics, "GET /metrics.");
   flags.toggle("--metrics-open", target.metrics_open, "GET /metrics answers without a key.");
-  flags.text("--metrics-compat", "LIST", target.metrics_compat,
-             "Other servers' names beside our own: vllm, llamacpp, vllm-old, or none.",
-             "vllm,llamacpp");
+  flags.checked("--metrics-compat", "LIST", target.metrics_compat, check_metrics_compat,
+                "Other servers' names beside our own: vllm, llamacpp, vllm-old, or none.",
+                "vllm,llamacpp");
   flags.toggle("--slots,--no-slots", target.slots, "GET /slots.");
   flags.whole(
       "--watchdog", "S", {0, 86400}, target.watchdog_seconds,

@@ -15,9 +15,6 @@
 
 namespace invar::cli {
 
-// The words of a list with commas; empty ones are left out.
-std::vector<std::string> split_list(const std::string& list);
-
 // Errors: kIo for a host that does not resolve, else a flag or combination that cannot work.
 Result<server::ServerOptions> server_options(const ServeFlags& flags, bool has_keys);
 
@@ -28,8 +25,7 @@ std::vector<std::string> served_names(const ServeFlags& flags, const std::string
 server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::string>& names,
                                server::KeyStore& keys, bool is_private);
 
-// Errors: a name that no set of metrics has.
-Result<server::MetricsOptions> metrics_options(const ServeFlags& flags);
+server::MetricsOptions metrics_options(const ServeFlags& flags);
 
 server::AdmissionLimits admission_limits(const ServeFlags& flags);
 

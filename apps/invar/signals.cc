@@ -4,16 +4,22 @@
 #include <unistd.h>
 
 #include <thread>
+#include <utility>
 
 #include "exit_codes.h"
 
 namespace invar::cli {
 
-Signals::Signals(server::KeyStore& keys) {
+Signals& Signals::start(std::unique_ptr<server::KeyStore> keys) {
+  static Signals* const signals = new Signals(std::move(keys));  // never destroyed
+  return *signals;
+}
+
+Signals::Signals(std::unique_ptr<server::KeyStore> keys) : keys_(std::move(keys)) {
   sigemptyset(&set_);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
   ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-  std::thread([this, &keys] { watch(keys); }).detach();
+  std::thread([this] { watch(); }).detach();
 }
 
 void Signals::serving() {
@@ -27,12 +33,12 @@ int Signals::wait() {
   return signal_;
 }
 
-void Signals::watch(server::KeyStore& keys) {
+void Signals::watch() {
   for (;;) {
     int signal = 0;
     if (::sigwait(&set_, &signal) != 0) continue;
     if (signal == SIGHUP) {
-      keys.reload();
+      keys_->reload();
       continue;
     }
     const std::lock_guard lock(mutex_);

@@ -4,16 +4,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "cpu_name.h"
+#include "environment.h"
 
 namespace invar::cli {
 namespace {
@@ -21,21 +22,6 @@ namespace {
 constexpr int kFormat = 1;
 constexpr size_t kMaxFileBytes = 1 << 20, kMaxCrossovers = 256;
 constexpr int64_t kMaxRows = 1 << 20;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("model name") && !line.starts_with("CPU part")) continue;
-    const size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
-}
 
 Json key_json(const TuningKey& key) {
   Json json = Json::object();
@@ -48,6 +34,52 @@ Json key_json(const TuningKey& key) {
   json.set("model_sha", key.model_sha);
   json.set("version", key.version);
   return json;
+}
+
+// False: errno says why. A disk that is full writes a part first.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+  return true;
+}
+
+// What a file's key has that ours has not: "threads 4, here 2"; "" where it says no key.
+std::string key_difference(const std::string& path, const TuningKey& key) {
+  const Result<std::string> text = read_file(path, kMaxFileBytes);
+  if (!text) return {};
+  const Result<Json> json = Json::parse(*text);
+  const Json* stated = json ? json->find("key") : nullptr;
+  if (stated == nullptr || !stated->is_object()) return {};
+  const Json ours = key_json(key);
+  std::string difference;
+  for (const auto& [name, value] : ours.members()) {
+    const Json* theirs = stated->find(name);
+    if (theirs == nullptr || *theirs == value) continue;
+    difference +=
+        (difference.empty() ? "" : "; ") + name + " " + theirs->dump() + ", here " + value.dump();
+  }
+  return difference;
+}
+
+// Where there is a file of the model, but none that fits: which one, and why not; else "".
+std::string other_file(const std::string& folder, const TuningKey& key) {
+  std::vector<std::string> names;
+  std::error_code fault;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, fault))
+    if (std::string name = entry.path().filename().string();
+        name.starts_with(key.model_sha + "-") && name.ends_with(".json"))
+      names.push_back(std::move(name));
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    const std::string path = folder + "/" + name;
+    if (const std::string difference = key_difference(path, key); !difference.empty())
+      return "tuning file " + path + " is not used: it was measured with " + difference;
+  }
+  return {};
 }
 
 Result<KernelCrossover> parse_crossover(const Json& json) {
@@ -81,11 +113,7 @@ std::string tuning_folder() {
   const std::string chosen = environment("INVAR_TUNING");
   if (chosen == "off") return "";
   if (!chosen.empty()) return chosen;
-  if (const std::string cache = environment("XDG_CACHE_HOME"); !cache.empty())
-    return cache + "/invar/tuning";
-  if (const std::string home = environment("HOME"); !home.empty())
-    return home + "/.cache/invar/tuning";
-  return "";
+  return cache_folder("tuning");
 }
 
 std::string tuning_path(const std::string& folder, const TuningKey& key) {
@@ -139,8 +167,7 @@ Result<void> write_tuning(const std::string& folder, const TuningKey& key, const
   const int fd =
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return io_error("%s: %s", temporary.c_str(), std::strerror(errno));
-  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       ::fsync(fd) == 0;
+  const bool written = write_all(fd, text) && ::fsync(fd) == 0;
   int why = errno;
   ::close(fd);
   if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
@@ -150,7 +177,7 @@ Result<void> write_tuning(const std::string& folder, const TuningKey& key, const
 }
 
 Result<std::unique_ptr<Engine>> open_tuned_engine(const EngineOptions& options,
-                                                  const WrapBackend& wrap, std::string* note) {
+                                                  const WrapBackend& wrap, TuningNote* note) {
   Tunable* tunable = nullptr;
   INVAR_TRY(auto engine, open_engine_with(options, [&](std::unique_ptr<Backend> inner) {
               tunable = dynamic_cast<Tunable*>(inner.get());
@@ -160,16 +187,21 @@ Result<std::unique_ptr<Engine>> open_tuned_engine(const EngineOptions& options,
   if (folder.empty() || tunable == nullptr) return engine;
   const TuningKey key = tuning_key(engine->description());
   const std::string path = tuning_path(folder, key);
-  if (!file_exists(path)) return engine;
+  if (!file_exists(path)) {
+    note->text = other_file(folder, key);
+    return engine;
+  }
   const Result<std::string> text = read_file(path, kMaxFileBytes);
   const Result<Tuning> tuning = text ? parse_tuning(*text, key) : Result<Tuning>(text.error());
   if (!tuning) {
-    *note = "tuning file " + path + " is not used: " + tuning.error().message;
+    note->text = "tuning file " + path + " is not used: " + tuning.error().message;
+    note->is_warning = true;
     return engine;
   }
   // No request is there yet, so no step runs.
   tunable->set_crossovers(tuning->crossovers);
-  *note = "tuned by " + path;
+  note->text = "tuned by " + path;
+  note->used_path = path;
   return engine;
 }
 

@@ -38,9 +38,15 @@ Result<Tuning> parse_tuning(const std::string& text, const TuningKey& key);
 // All at once, by a rename.
 Result<void> write_tuning(const std::string& folder, const TuningKey& key, const Json& file);
 
+// What became of a model's tuning files.
+struct TuningNote {
+  std::string text;         // one line: the file that is used, or why one is not; "": there is none
+  std::string used_path;    // "": none
+  bool is_warning = false;  // damaged, not only of other settings
+};
+
 // Engine::open() (with `wrap`, as open_engine_with) and the tuning of its model, if there is one.
-// `note`: where the tuning came from, or why a file is not used; one line.
 Result<std::unique_ptr<Engine>> open_tuned_engine(const EngineOptions& options,
-                                                  const WrapBackend& wrap, std::string* note);
+                                                  const WrapBackend& wrap, TuningNote* note);
 
 }  // namespace invar::cli

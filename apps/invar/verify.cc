@@ -11,6 +11,7 @@
 #include "models_folder.h"
 #include "progress.h"
 #include "terminal.h"
+#include "tuning.h"
 #include "verify_report.h"
 
 namespace invar::cli {
@@ -19,6 +20,8 @@ namespace {
 constexpr const char* kCommand = "verify";
 constexpr int64_t kContext = 2048;
 constexpr int kQuickRequests = 24;
+constexpr const char* kServerGroup = "A server";
+constexpr const char* kModelGroup = kWhereItRuns;
 using Use = VerifyRound::Use;
 
 struct VerifyFlags {
@@ -134,20 +137,27 @@ class Opener {
         path_(std::move(path)),
         context_(std::min(kContext, info.max_position_embeddings)) {}
 
-  Result<std::unique_ptr<EngineTarget>> open(const EngineSetting& setting, bool use_cache) {
+  // `is_served`: as a server runs, with a prefix cache and the machine's tuning file.
+  Result<std::unique_ptr<EngineTarget>> open(const EngineSetting& setting, bool is_served) {
     EngineOptions options = flags_.engine.options(path_);
     options.num_threads = setting.num_threads;
     options.prefill_chunk = setting.chunk;
     options.max_sequences = setting.max_sequences;
     options.context = context_;
-    options.prefix_cache_bytes = use_cache ? -1 : 0;
+    options.prefix_cache_bytes = is_served ? -1 : 0;
     if (position_bytes_ > 0) options.kv_bytes = kv_bytes(setting);
     Progress progress("loading " + model_label(path_), Progress::Unit::kBytes);
     options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-    INVAR_TRY(auto engine, Engine::open(options));
+    TuningNote note;
+    INVAR_TRY(auto engine,
+              is_served ? open_tuned_engine(options, {}, &note) : Engine::open(options));
+    if (!note.used_path.empty()) tuning_path_ = note.used_path;
     position_bytes_ = static_cast<int64_t>(engine->description().kv_bytes_per_position);
     return std::make_unique<EngineTarget>(std::move(engine));
   }
+
+  const std::string& tuning_path() const { return tuning_path_; }
+  int exit_code_of(const Error& error) const { return open_exit_code(error, path_); }
 
  private:
   int64_t kv_bytes(const EngineSetting& setting) const {
@@ -165,11 +175,8 @@ class Opener {
   const std::string path_;
   const int64_t context_;
   int64_t position_bytes_ = 0;  // known once it has been open
+  std::string tuning_path_;     // that a round has used
 };
-
-int fail_to_open(const Error& error) {
-  return fail(kCommand, error.message, exit_code(error.code));
-}
 
 int verify_model(const VerifyFlags& flags) {
   Interrupts::start();
@@ -185,7 +192,7 @@ int verify_model(const VerifyFlags& flags) {
   report.reference = EngineSetting();
   {
     auto target = opener.open(*report.reference, false);
-    if (!target) return fail_to_open(target.error());
+    if (!target) return fail(kCommand, target.error().message, opener.exit_code_of(target.error()));
     Engine& engine = (*target)->engine();
     const ModelDescription& d = engine.description();
     report.about = d.family + " " + d.quantization + " on " + d.backend + " (" + d.isa + ")";
@@ -201,7 +208,8 @@ int verify_model(const VerifyFlags& flags) {
   }
   for (const PlannedSetting& planned : engine_plan(flags, threads)) {
     auto target = opener.open(planned.setting, true);
-    if (!target) return fail_to_open(target.error());
+    if (!target) return fail(kCommand, target.error().message, opener.exit_code_of(target.error()));
+    report.tuning_path = opener.tuning_path();
     for (const VerifyRound& round : planned.rounds) {
       const int64_t before = (*target)->num_preemptions();
       const bool equal = run(**target, planned.setting, round, report);
@@ -243,7 +251,7 @@ std::function<int()> add_verify(FlagSet& flags) {
   flags.whole("--seed", "N", {0, int64_t{1} << 48}, options->seed,
               "Other requests and arrivals with each seed.", "1");
   flags.toggle("--quick", options->quick, "Fewer requests and settings.");
-  flags.group("A server");
+  flags.group(kServerGroup);
   flags.text(
       "--api-key", "KEY", options->api_key,
       "Sent to the URL. Default: the first key in the variable INVAR_API_KEY, which `ps` does "
@@ -258,10 +266,17 @@ std::function<int()> add_verify(FlagSet& flags) {
       "Exit codes: 0 all equal; 1 a difference, or the server did not answer.\n\nExamples:\n"
       "  invar verify SmolLM2-135M-Instruct --quick\n"
       "  invar verify http://127.0.0.1:8080 --requests 50");
-  return [options] {
+  return [options, &flags] {
+    const bool is_server = is_url(options->target);
+    if (const std::string unused = flags.first_given(is_server ? kModelGroup : kServerGroup);
+        !unused.empty())
+      return fail(kCommand,
+                  unused + (is_server ? ": a server at a URL runs as it was started"
+                                      : ": a model is opened here, no key is sent; give a URL"),
+                  kExitUsage);
     if (const char* key = std::getenv("INVAR_API_KEY"); key != nullptr && options->api_key.empty())
       options->api_key = std::string(key).substr(0, std::string(key).find(','));  // serve's list
-    return is_url(options->target) ? verify_server(*options) : verify_model(*options);
+    return is_server ? verify_server(*options) : verify_model(*options);
   };
 }
 

@@ -1,28 +1,21 @@
 // Requests of `invar verify` to a server, whole and as streams, over libcurl.
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
 
+#include "curl_setup.h"
 #include "verify_target.h"
 
 namespace invar::cli {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 64 << 20;
-constexpr long kConnectSeconds = 15;
 constexpr long kStallSeconds = 120;
 constexpr std::chrono::seconds kMaxWaitForRoom{120};
 
-struct FreeList {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-
 // One a thread, so that connections are used again.
 CURL* thread_curl() {
-  static const CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
-  (void)code;
+  init_curl();
   struct Handle {
     CURL* curl = curl_easy_init();
     ~Handle() { curl_easy_cleanup(curl); }
@@ -161,28 +154,16 @@ Result<HttpTarget::Answer> HttpTarget::send(const std::string& path, const Json*
   const auto give_up = std::chrono::steady_clock::now() + kMaxWaitForRoom;
   for (;;) {
     CURL* curl = thread_curl();
-    std::unique_ptr<curl_slist, FreeList> headers;
-    const auto add_header = [&](const std::string& line) {
-      headers.reset(curl_slist_append(headers.release(), line.c_str()));
-    };
-    add_header("Content-Type: application/json");
-    add_header("Expect:");
-    if (!key_.empty()) add_header("Authorization: Bearer " + key_);
+    CurlHeaders headers;
+    headers.add("Content-Type: application/json");
+    headers.add("Expect:");
+    if (!key_.empty()) headers.add("Authorization: Bearer " + key_);
     Answer answer;
     Sink sink{&answer.body, curl, &on_data};
     char why[CURL_ERROR_SIZE] = "";
-    curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "invar/" INVAR_VERSION);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kStallSeconds);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+    set_up_curl(curl, url, headers, kStallSeconds, why);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_data);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, &sink);
-    if (url.starts_with("http://")) curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     if (body != nullptr) {
       curl_easy_setopt(curl, CURLOPT_POSTFIELDS, text.c_str());
       curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(text.size()));

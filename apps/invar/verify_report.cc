@@ -97,10 +97,10 @@ std::string difference_text(const VerifyReport& report, const Difference& d) {
   if (d.position >= 0) text += format(" at position %lld", number(d.position));
   text += format(" (cache %s, %s)\n", d.use_cache ? "on" : "off", d.stream ? "streamed" : "whole");
   text += "  request   " + request.describe() + "\n";
-  text += "  alone     " + d.expected + "\n";
-  text += "  now       " + d.found + "\n";
+  text += "  alone     " + for_stdout(d.expected) + "\n";
+  text += "  now       " + for_stdout(d.found) + "\n";
   text += "  beside    " + company_text(d.company) + "\n";
-  text += "  alone again, the same way: " + d.again + "\n";
+  text += "  alone again, the same way: " + for_stdout(d.again) + "\n";
   return text + "  body      " + request.body().dump() + "\n";
 }
 
@@ -146,9 +146,12 @@ Json difference_json(const VerifyReport& report, const Difference& d) {
 }  // namespace
 
 std::string verify_table(const VerifyReport& report) {
-  std::string out = for_stdout(report.target) + ": " + report.about + ", arithmetic " +
-                    report.arithmetic_id + ", model " + report.model_sha + "\n";
+  std::string out = for_stdout(report.target + ": " + report.about + ", arithmetic " +
+                               report.arithmetic_id + ", model " + report.model_sha) +
+                    "\n";
   out += mix_text(report);
+  if (!report.tuning_path.empty())
+    out += "rounds are tuned by " + for_stdout(report.tuning_path) + "\n";
   for (const std::string& line : report.left_out) out += "left out: " + for_stdout(line) + "\n";
   out += "\n";
   out += report.reference ? format("%7s %6s %6s ", "threads", "chunk", "slots")
@@ -212,6 +215,7 @@ Json verify_json(const VerifyReport& report) {
   json.set("model_sha", report.model_sha);
   json.set("seed", static_cast<int64_t>(report.seed));
   json.set("requests", static_cast<int64_t>(report.requests.size()));
+  json.set("tuning_file", report.tuning_path.empty() ? Json() : Json(report.tuning_path));
   json.set("mix", std::move(counts));
   json.set("left_out", std::move(left_out));
   json.set("alone", std::move(alone));

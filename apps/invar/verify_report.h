@@ -27,6 +27,7 @@ struct VerifyReport {
   double alone_seconds = 0;
   std::vector<VerifyRow> rows;
   std::vector<std::string> left_out;
+  std::string tuning_path;  // what rounds with these threads run with (tuning.h); "": nothing
 
   // Of the last row, where the work stopped.
   const Difference* difference() const {

@@ -54,7 +54,7 @@ std::vector<VerifyRequest> make_verify_requests(uint64_t seed, int count, const 
 // How many requests have what; the report's first lines.
 struct RequestMix {
   int greedy = 0, sampled = 0, chat = 0, raw = 0, penalties = 0, biases = 0, stops = 0, schemas = 0,
-      several = 0, logprobs = 0, shared_prefix = 0;
+      several = 0, logprobs = 0;
 };
 RequestMix mix_of(const std::vector<VerifyRequest>& requests);
 

@@ -169,6 +169,13 @@ class FormTest(LaunchTest):
         self.assert_taken("-fa", "--flash-attn", "on", "--no-flash-attn", "-fa", "auto")
         self.assert_taken("--no-ui", "--ui", "--no-strict-fields", "--strict-fields=off")
 
+    def test_values_that_may_be_left_out(self):
+        for value in ("1", "0", "true", "off", "auto"):
+            self.assert_taken("-fa", value)
+        # Another word is the model, though it be a part of "on|off|auto".
+        self.assert_fatal(3, "model", "nowhere/o", arguments=["serve", "--port", "0", "-fa", "nowhere/o"])
+        self.assert_fatal(3, "model", "'n'", arguments=["serve", "--port", "0", "-fa", "n"])
+
     def test_bad_values_name_flag_value_and_range(self):
         for arguments, words in (
             (["--port", "65536"], ("--port", "65536", "65535")),
@@ -185,6 +192,15 @@ class FormTest(LaunchTest):
             (["--chat-template-kwargs", '{"tools":1}'], ("tools",)),
             (["--host", "/run/invar.sock"], ("--host", ".sock")),
             (["--strict-fields=maybe"], ("--strict-fields", "maybe", "off")),
+            (["--api-prefix", "llm"], ("--api-prefix", "'llm'", "begins with /")),
+            (["--api-prefix", "/a?b"], ("--api-prefix", "/a?b")),
+            (["--cors-origins", "http://a,app.example"], ("--cors-origins", "app.example")),
+            (["--metrics-compat", "vllm,tgi"], ("--metrics-compat", "tgi", "llamacpp")),
+            (["--threads-batch", "x"], ("--threads-batch", "'x'", "whole number")),
+            (["--defrag-thold", "x"], ("--defrag-thold", "'x'", "number")),
+            (["-sm", "best"], ("-sm", "best", "layer")),
+            (["--cpu-strict", "2"], ("--cpu-strict", "2")),
+            (["--numa=maybe"], ("--numa", "maybe", "isolate")),
             (["--port"], ("--port needs a value",)),
             (["--alias", "--port", "1"], ("--alias needs a value",)),
         ):
@@ -194,7 +210,19 @@ class FormTest(LaunchTest):
     def test_flags_are_checked_before_files_are_opened(self):
         log = self.folder / "server.log"
         self.assert_fatal(2, "usage", "--prt", arguments=["-m", "x", "--log-file", str(log), "--prt", "1"])
+        for arguments, words in (
+            (["-m", "x", "--cors-origins", "app.example"], ("--cors-origins",)),
+            (["-m", "x", "y"], ("twice",)),
+            ([], ("MODEL is missing",)),
+        ):
+            self.assert_fatal(2, "usage", *words, arguments=["serve", "--log-file", str(log), *arguments])
         self.assertFalse(log.exists())
+
+    def test_a_cache_on_disk_needs_the_cache(self):
+        for off in (["--no-cache-prompt"], ["--cache-ram", "0"]):
+            given = ["-m", "x", "--cache-disk", str(self.folder / "pages"), *off]
+            self.assert_fatal(2, "usage", "--cache-disk", off[0], arguments=given)
+            self.assert_taken("--cache-disk", "off", *off)
 
     def test_drafters_are_refused_with_their_own_code(self):
         for given in (["--drafter", "d.gguf"], ["-md", "d.gguf"], ["--spec-type", "ngram-mod"]):
@@ -238,6 +266,14 @@ class SourceTest(LaunchTest):
         self.assert_fatal(2, "usage", "INVAR_LORA", arguments=["-m", "x"], INVAR_LORA="x")
         self.assert_fatal(2, "usage", "INVAR_STRICT_FIELDS", arguments=["-m", "x"], INVAR_STRICT_FIELDS="perhaps")
 
+    def test_a_service_that_is_called_invar(self):
+        # Kubernetes tells its pods INVAR_PORT, which is no port of ours.
+        message = self.assert_taken(INVAR_PORT="tcp://10.96.0.7:8080", INVAR_PORT_8080_TCP_ADDR="10.96.0.7")
+        lines = [x for x in message.splitlines() if "INVAR_PORT" in x]
+        self.assertEqual(len(lines), 1, message)
+        self.assertIn("tcp://10.96.0.7:8080", lines[0])
+        self.assert_fatal(2, "usage", "INVAR_PORT", "10.96", arguments=["-m", "x"], INVAR_PORT="10.96.0.7:8080")
+
     def test_variables_of_llama_server_are_not_read(self):
         message = self.assert_taken(LLAMA_ARG_PORT="x", LLAMA_ARG_CTX_SIZE="1")
         lines = [x for x in message.splitlines() if "LLAMA_ARG" in x]
@@ -260,8 +296,19 @@ class SourceTest(LaunchTest):
     def test_the_cause_is_in_the_termination_log(self):
         log = self.folder / "termination"
         log.write_text("")
-        self.assert_fatal(2, "usage", "--prot", arguments=["--termination-log", str(log), "--prot"])
-        self.assertIn("--prot", log.read_text())
+        for arguments, environment in (
+            (["--termination-log", str(log), "--prot"], {}),
+            (["--prot", f"--termination-log={log}"], {}),  # what is wrong may come first
+            (["--prot"], {"INVAR_TERMINATION_LOG": str(log)}),
+        ):
+            with self.subTest(arguments=arguments):
+                log.write_text("")
+                self.assert_fatal(2, "usage", "--prot", arguments=arguments, **environment)
+                self.assertIn("--prot", log.read_text())
+        path = self.config(f"termination-log = {log}\n")
+        log.write_text("")
+        self.assert_fatal(2, "usage", "'b'", arguments=["serve", "a", "b", "--config", path])
+        self.assertIn("'b'", log.read_text())
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ class ProfileTest(CommandTest):
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         return result.stdout.decode()
 
-    def ask(self, **environment):
-        result = self.run_invar("run", self.model, *ASK, **environment)
+    def ask(self, *flags, **environment):
+        flags = flags or ("--threads", "2")
+        result = self.run_invar("run", self.model, *ASK, *flags, **environment)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         return json.loads(result.stdout)["token_sha"], result.stderr.decode()
 
@@ -66,7 +67,7 @@ class ProfileTest(CommandTest):
     def test_no_file_changes_a_reply(self):
         expected, notes = self.ask()
         self.assertNotIn("tuning", notes)
-        self.profile("--rows", "4", "--tuning", "always")
+        self.profile("--rows", "4", "--tuning", "always", "--threads", "2")
         (path,) = self.tuning.iterdir()
         good = json.loads(path.read_text())
         self.assertEqual(self.ask()[0], expected)
@@ -91,14 +92,48 @@ class ProfileTest(CommandTest):
                 self.assertIn(f"tuning file {path} is not used", notes)
                 self.assertIn(word, notes)
                 self.assertEqual(self.ask(INVAR_TUNING="off"), (expected, ""))
+        path.write_text(json.dumps(good))
+        sha, notes = self.ask("--threads", "1")
+        self.assertEqual((sha, len(notes.splitlines())), (expected, 1), notes)
+        self.assertIn(f"tuning file {path} is not used: it was measured with threads 2, here 1", notes)
         folder = self.folder / "elsewhere"
         self.assertEqual(self.ask(INVAR_TUNING=str(folder)), (expected, ""))
+
+    def test_verify_runs_as_a_server_would(self):
+        def verify():
+            flags = ["--quick", "--requests", "4", "--threads", "2", "--json"]
+            result = self.run_invar("verify", self.model, *flags)
+            self.assertEqual(result.returncode, 0, result.stderr.decode())
+            return json.loads(result.stdout)["tuning_file"]
+
+        self.assertIsNone(verify())
+        report = json.loads(
+            self.profile("--rows", "2", "--json", "--tuning", "always", "--threads", "2")
+        )
+        self.assertEqual(verify(), report["tuning_file"])
+
+    def test_without_a_folder(self):
+        flags = ["--quick", "--rows", "2", "--json", "--tuning", "always"]
+        result = self.run_invar("profile", self.model, *flags, INVAR_TUNING="off", timeout=300)
+        report = json.loads(result.stdout)
+        self.assertIsNone(report["tuning_file"])
+        self.assertIn("INVAR_TUNING", report["why_no_tuning"])
 
     def test_errors(self):
         self.assert_fails(self.run_invar("profile", self.model, "--rows", "65"), 2, "--rows", "64")
         unwritable = str(self.folder / "missing" / "a.svg")
         result = self.run_invar("profile", self.model, "--quick", "--rows", "2", "--svg", unwritable)
         self.assert_fails(result, 1, unwritable)
+        # A picture stays until there is another one.
+        svg = self.folder / "profile.svg"
+        svg.write_text("the last one")
+        for arguments, code, word in (
+            ([self.model, "--backend", "reference"], 4, "nothing to tune"),
+            ([str(self.folder / "none")], 3, "none"),
+        ):
+            result = self.run_invar("profile", *arguments, "--quick", "--svg", str(svg))
+            self.assert_fails(result, code, word)
+            self.assertEqual(svg.read_text(), "the last one")
 
 
 if __name__ == "__main__":

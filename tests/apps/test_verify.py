@@ -4,6 +4,8 @@ what the report names is what it did."""
 import hashlib
 import http.server
 import json
+import os
+import pty
 import shutil
 import socket
 import subprocess
@@ -141,6 +143,9 @@ class ModelTest(VerifyTest):
     def test_errors(self):
         self.assert_fails(self.run_invar("verify"), 2, "MODEL")
         self.assert_fails(self.run_invar("verify", "nowhere.gguf"), 3, "nowhere.gguf")
+        # What would have no effect is not taken.
+        self.assert_fails(self.run_invar("verify", "http://127.0.0.1:1", "--threads", "2"), 2, "--threads")
+        self.assert_fails(self.run_invar("verify", "nowhere.gguf", "--api-key", "k"), 2, "--api-key")
         with socket.socket() as bound:  # nobody listens
             bound.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -154,9 +159,9 @@ class FakeServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, fault=None, with_ids=True):
+    def __init__(self, fault=None, with_ids=True, model="fake", stream_text=""):
         super().__init__(("127.0.0.1", 0), FakeHandler)
-        self.fault, self.with_ids = fault, with_ids
+        self.fault, self.with_ids, self.model, self.stream_text = fault, with_ids, model, stream_text
         self.lock, self.running, self.faults = threading.Lock(), 0, []
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
@@ -183,7 +188,7 @@ class FakeHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        models = {"data": [{"id": "fake", "max_model_len": 1024}]}
+        models = {"data": [{"id": self.server.model, "max_model_len": 1024}]}
         self.send(200, json.dumps(models).encode())
 
     def do_POST(self):
@@ -221,6 +226,9 @@ class FakeHandler(http.server.BaseHTTPRequestHandler):
         if not body.get("stream"):
             self.send(200, json.dumps({"choices": choices, "invar": invar}).encode())
             return
+        if not body["cache_prompt"]:
+            for choice in choices:
+                choice["text"] = server.stream_text + choice["text"]
         chunks = [{"choices": [choice]} for choice in choices] + [{"choices": [], "invar": invar}]
         events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks] + ["data: [DONE]\n\n"]
         self.send(200, "".join(events).encode(), "text/event-stream")
@@ -285,6 +293,34 @@ class FaultTest(VerifyTest):
         self.assertRegex(table, r"(?m)^  beside +\d")
         self.assertRegex(table, r"(?m)^  alone +\d.*\[\d+\]")
         self.assertRegex(table, r"(?m)^  now +\d.*\[\d+\]")
+
+    def test_the_text_of_a_reply_that_we_left(self):
+        # The second round, without the cache, streams only those replies that it goes away from.
+        server = self.fake(stream_text="x")
+        report = json.loads(self.verify(server.url, "--requests", "40", "--json", code=1))
+        self.assertEqual(len(report["rounds"]), 2)
+        difference = report["difference"]
+        self.assertEqual((difference["what"], difference["stream"]), ("text", False))
+        self.assertRegex(difference["found"], r'^"x\[')
+
+    def test_a_terminal_is_not_driven(self):
+        server = self.fake(wrong_in_company, model="a\x1b]0;evil\x07b")
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        command = subprocess.Popen(
+            [INVAR, "verify", server.url, "--requests", "60"], stdout=theirs, stderr=subprocess.PIPE
+        )
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 4096)
+            except OSError:  # it has ended
+                break
+        command.communicate()
+        self.assertIn(b"DIFFERENT", shown)
+        self.assertIn(b"evil", shown)
+        self.assertNotIn(b"\x1b]", shown)
 
     def test_wrong_from_the_cache(self):
         server = self.fake(wrong_from_the_cache)

@@ -1,13 +1,12 @@
 // CUDA_CHECK: a fault leaves the context unusable, so it is logged and ends the process with a
-// documented code (specs/api.md 16.3: device_lost); a supervisor starts it again. Running out of
-// memory is no fault: DeviceMemory::make (device_memory.h) asks and returns an Error.
+// documented code (specs/api.md 16.3: device_lost, 72; base/check_handler.h); a supervisor starts
+// it again. Running out of memory is no fault: DeviceMemory::make (device_memory.h) asks and
+// returns an Error.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace invar::cuda {
-
-inline constexpr int kCudaFaultExitCode = 72;
 
 // What this thread is launching: named in the log line of a fault. A fault is noticed by a later
 // call, so after a step that ran as a graph this says which step it was, not which kernel.
