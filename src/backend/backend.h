@@ -27,12 +27,13 @@ namespace invar {
 
 // What a matrix is for decides the precision of the activations it meets: the head takes 12 bits on
 // the cpu backend (design/cpu-kernels.md section 17).
-enum class MatrixRole { kInner, kHead };
+// A router's small matrix meets fp32 activations and stays as precise as it was stored.
+enum class MatrixRole { kInner, kHead, kRouter };
 
 // How several matrices become one.
 enum class PartOrder {
   kStacked,   // rows of part 0, then of part 1, ...: y is their concatenation (q, k, v)
-  kGateAndUp  // exactly two parts of equal shape; only gated_linear takes the result
+  kGateAndUp  // two parts of equal shape an expert; only gated_linear and moe take the result
 };
 
 // What pack() made in an earlier run (cache/packed_cache.h). A backend names each of its results by
@@ -56,6 +57,9 @@ struct PackRequest {
   std::vector<MatrixView> parts;  // equal num_cols; formats may differ
   PartOrder order = PartOrder::kStacked;
   MatrixRole role = MatrixRole::kInner;
+  // > 1: the parts of expert 0, then those of expert 1, ...; equally many, all of one shape. Only
+  // moe() takes the result.
+  int num_experts = 1;
   PackedCache* cache = nullptr;  // for backends with a packed_layout
 };
 
@@ -63,8 +67,9 @@ struct PackRequest {
 class PackedWeight {
  public:
   virtual ~PackedWeight() = default;
-  int64_t num_rows = 0;  // of y; for kGateAndUp: of one part
+  int64_t num_rows = 0;  // of y, for one expert; for kGateAndUp: of one part
   int64_t num_cols = 0;
+  int num_experts = 1;
   size_t num_bytes = 0;  // memory held
 };
 
@@ -95,6 +100,7 @@ struct Window {
   int64_t num_rows = 0;
   int64_t start = 0;               // absolute position of the first row
   std::span<const int32_t> pages;  // page table: positions [256 i, 256 i + 256) are in pages[i]
+  int32_t state_slot = -1;         // of the StateCache, for models with recurrent layers
 };
 
 struct AttentionArgs {
@@ -118,7 +124,11 @@ struct RopeSpec {
   double magnitude = 1.0;
 };
 
-enum class Activation { kSilu, kGeluTanh };
+enum class Activation {
+  kSilu,
+  kGeluTanh,
+  kRelu2  // max(x, 0)^2, in experts without a gate
+};
 
 // ---- The kernels
 // ---------------------------------------------------------------------------------
@@ -153,6 +163,9 @@ struct DeviceRates {
   double operations = 0;  // a second, of the instruction that its matrix products use
 };
 
+class RecurrentOps;
+class MoeOps;
+
 // A step is begin_step(), then ops, then synchronize(). A device may run nothing before the last of
 // these, so what a span names (ids, positions, windows) stays as it is until then; what belongs to
 // a model (norm weights, biases, frequencies) does not change at all.
@@ -163,6 +176,10 @@ class Backend {
 
   // Where weights and pages live; nothing: in the host's memory.
   virtual std::optional<DeviceRoom> device_room() const { return std::nullopt; }
+
+  // Kernels that only some families need; null: this backend does not have them.
+  virtual RecurrentOps* recurrent_ops() { return nullptr; }  // backend/recurrent_ops.h
+  virtual MoeOps* moe_ops() { return nullptr; }              // backend/moe_ops.h
 
   // Measured when asked, within some milliseconds, while no step runs.
   virtual DeviceRates measure_rates() { return {}; }

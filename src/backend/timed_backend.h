@@ -64,6 +64,8 @@ class TimedBackend final : public Backend {
 
   const BackendInfo& info() const override { return inner_->info(); }
   std::optional<DeviceRoom> device_room() const override { return inner_->device_room(); }
+  RecurrentOps* recurrent_ops() override { return inner_->recurrent_ops(); }  // not timed yet
+  MoeOps* moe_ops() override { return inner_->moe_ops(); }
   DeviceRates measure_rates() override { return inner_->measure_rates(); }
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
     return inner_->pack(request);

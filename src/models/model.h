@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/recurrent_ops.h"
 #include "base/result.h"
 #include "ops/ops.h"
 #include "weights/checkpoint.h"
@@ -23,8 +24,9 @@ struct ModelInfo {
   int num_layers = 0;
   int hidden_size = 0;
   int vocab_size = 0;
-  int64_t max_position_embeddings = 0;  // the model's full window
-  std::vector<KvLayerShape> kv_layers;
+  int64_t max_position_embeddings = 0;                // the model's full window
+  std::vector<KvLayerShape> kv_layers;                // of the layers with attention
+  std::vector<RecurrentLayerShape> recurrent_layers;  // none: no StateCache is needed
   std::vector<int32_t> eos_ids;  // of config and generation config; the tokenizer adds its own
   size_t packed_bytes = 0;       // weights in memory
   int64_t streamed_bytes_per_token = 0;  // weight bytes that one decode step reads

@@ -2,17 +2,10 @@
 // arithmetic gets checked shapes and results that are allocated already.
 #include "ops/ops.h"
 
+#include "ops/checks.h"
+
 namespace invar::ops {
 namespace {
-
-void check_cols(const char* op, Tensor x, int64_t expected) {
-  INVAR_CHECK(x.num_cols == expected, "%s: input has %ld columns, expected %ld", op,
-              long{x.num_cols}, long{expected});
-}
-
-void count(const Context& ctx) {
-  if (ctx.num_operations != nullptr) ctx.num_operations->fetch_add(1, std::memory_order_relaxed);
-}
 
 void check_heads(const char* op, Tensor x, int head_dim) {
   INVAR_CHECK(head_dim > 0 && x.num_cols % head_dim == 0, "%s: %ld columns, head_dim %d", op,
@@ -76,6 +69,7 @@ void linear_add_(Context& ctx, Tensor x, Tensor h, const PackedWeight& w, FloatS
 Tensor gated_linear(Context& ctx, Tensor x, const PackedWeight& gate_up, Activation activation) {
   count(ctx);
   check_cols("gated_linear", x, gate_up.num_cols);
+  INVAR_CHECK(activation != Activation::kRelu2, "gated_linear: relu2 has no gate");
   Tensor y = ctx.arena.rows(x.num_rows, gate_up.num_rows);
   if (y.num_rows > 0) ctx.backend.gated_linear(y, x, gate_up, activation);
   return y;

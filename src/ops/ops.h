@@ -11,6 +11,8 @@
 
 namespace invar {
 
+class StateCache;
+
 // A window's whole sequence, of which the window holds the rows that are new.
 struct SequenceText {
   std::span<const int32_t> token_ids;  // prompt, then reply
@@ -35,6 +37,7 @@ struct Context {
   Arena& arena;
   KvCache& cache;
   std::atomic<int64_t>* num_operations = nullptr;  // counts them, for whoever watches a long step
+  StateCache* states = nullptr;                    // for models with recurrent layers
 };
 
 using FloatSpan = std::span<const float>;

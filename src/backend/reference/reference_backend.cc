@@ -7,6 +7,7 @@
 #include <new>
 
 #include "backend/backend.h"
+#include "backend/reference/reference_recurrent.h"
 #include "base/check.h"
 #include "base/threads.h"
 
@@ -69,6 +70,7 @@ class ReferenceBackend : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
+  RecurrentOps* recurrent_ops() override { return recurrent_ops_.get(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
     auto weight = std::make_unique<ReferenceWeight>();
@@ -330,6 +332,7 @@ class ReferenceBackend : public Backend {
 
   ThreadPool pool_;
   BackendInfo info_;
+  std::unique_ptr<RecurrentOps> recurrent_ops_ = make_reference_recurrent_ops(pool_);
 };
 
 }  // namespace
