@@ -20,7 +20,7 @@ async function bundle() {
       ...common, entryPoints: [source('main.ts')], format: 'iife', target: ['es2022'],
       legalComments: 'none',  // /licenses.txt has them whole
     }),
-    esbuild.build({...common, entryPoints: [source('style.css')], target: ['chrome111', 'firefox113', 'safari16']}),
+    esbuild.build({...common, entryPoints: [source('style.css')], target: ['chrome123', 'firefox120', 'safari17.5']}),
   ]);
   return [
     ['/', 'text/html; charset=utf-8', readFileSync(source('index.html'))],

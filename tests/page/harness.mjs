@@ -20,6 +20,9 @@ function packageOf(name) {
 
 const {chromium} = packageOf('playwright-core');
 const axe = require.resolve('axe-core/axe.min.js');
+// How long anything may take, on a machine that is busy with builds: a test waits for what it expects,
+// and so is no slower for it.
+const PATIENCE_MS = 90_000;
 const SHOTS = process.env.INVAR_PAGE_SHOTS ?? join(here, '../../build/page');
 
 function browserPath() {
@@ -35,7 +38,7 @@ for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.e
 export async function startBrowser() {
   // Its sandbox does not work for root.
   return chromium.launch({
-    executablePath: browserPath(), args: ['--disable-gpu', ...(process.getuid() === 0 ? ['--no-sandbox'] : [])],
+    timeout: PATIENCE_MS, executablePath: browserPath(), args: ['--disable-gpu', ...(process.getuid() === 0 ? ['--no-sandbox'] : [])],
   });
 }
 
@@ -47,20 +50,23 @@ export async function startServer(...flags) {
                       {stdio: ['ignore', 'pipe', 'pipe']});
   let log = '';
   child.stderr.on('data', data => log += data);
-  const exited = new Promise(resolve => child.once('exit', resolve));
-  const line = await Promise.race([
-    new Promise(resolve => createInterface({input: child.stdout}).once('line', resolve)),
-    exited.then(code => {
-      throw new Error(`invar serve ended with ${code}:\n${log}`);
-    }),
-  ]);
   process.once('exit', () => child.kill('SIGKILL'));
+  const exited = new Promise(resolve => child.once('exit', resolve));
+  const isReady = async () => {  // it listens before it has read the script
+    const line = await new Promise(resolve => createInterface({input: child.stdout}).once('line', resolve));
+    const url = `${line.trim()}/`;
+    while ((await fetch(`${url}health`)).status === 503) await new Promise(resolve => setTimeout(resolve, 20));
+    return url;
+  };
+  const url = await Promise.race([isReady(), exited.then(code => {
+    throw new Error(`invar serve ended with ${code}:\n${log}`);
+  })]);
   const stop = async () => {
     child.kill('SIGTERM');
     child.kill('SIGTERM');
     await exited;
   };
-  return {url: `${line.trim()}/`, stop};
+  return {url, stop};
 }
 
 // A page of a context of its own. `foreign`: URLs it asked for elsewhere; `complaints`: errors of its
@@ -68,7 +74,7 @@ export async function startServer(...flags) {
 export async function newPage(browser, url, options = {}) {
   const context = await browser.newContext({viewport: {width: 1280, height: 800}, reducedMotion: 'reduce', ...options});
   const page = await context.newPage();
-  page.setDefaultTimeout(30_000);  // of a machine that is busy with builds
+  page.setDefaultTimeout(PATIENCE_MS);
   const {origin} = new URL(url);
   const foreign = [], complaints = [];
   await context.route(target => target.origin !== origin, route => {
@@ -114,6 +120,24 @@ export async function ask(page, text) {
 
 export async function textOf(reply) {
   return (await reply.locator('.markdown').textContent()).trim();
+}
+
+// Until the list of conversations is this: what a dialog does happens after the click in it.
+export async function listed(page, ...titles) {
+  await page.waitForFunction(
+      wanted => JSON.stringify([...document.querySelectorAll('.conversation')].map(node => node.textContent)) === wanted,
+      JSON.stringify(titles));
+}
+
+// Until the server answers nobody: what a client that goes away leaves is cancelled soon, not at once.
+export async function idle(page, url) {
+  const deadline = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const {data} = await (await page.request.get(`${url}v1/requests`)).json();
+    if (data.length === 0) return;
+    if (Date.now() > deadline) throw new Error(`still answered: ${JSON.stringify(data)}`);
+    await new Promise(resolve => setTimeout(resolve, 50));
+  }
 }
 
 export async function shot(page, name) {

@@ -1,4 +1,5 @@
 // Requests to the server that this page came from, and to no other: its key, its errors, its streams.
+import {tabStore} from './storage.js';
 
 export class ApiError extends Error {
   constructor(
@@ -12,17 +13,17 @@ export class ApiError extends Error {
 const KEY = 'invar.key';
 export function setKey(typed: string): void {
   const key = typed.replace(/[^\x21-\x7e]/g, '');  // what no key has, and a header cannot hold
-  if (key) sessionStorage.setItem(KEY, key);
-  else sessionStorage.removeItem(KEY);
+  if (key) tabStore.setItem(KEY, key);
+  else tabStore.removeItem(KEY);
 }
 export function hasKey(): boolean {
-  return sessionStorage.getItem(KEY) !== null;
+  return tabStore.getItem(KEY) !== null;
 }
 
 // Paths are relative, so that a proxy may serve us below a path of its own.
 export async function call(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
-  const key = sessionStorage.getItem(KEY);
+  const key = tabStore.getItem(KEY);
   if (key !== null) headers.set('Authorization', `Bearer ${key}`);
   if (init.body) headers.set('Content-Type', 'application/json');
   let response: Response;

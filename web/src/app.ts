@@ -4,8 +4,8 @@ import {ApiError} from './api.js';
 import {repeatReply, streamReply, type Progress} from './chat_request.js';
 import {Composer} from './composer.js';
 import {
-  deleteConversation, isConversationKey, loadConversation, loadConversations, newConversation, saveConversation,
-  titleOf, UNTITLED, type Conversation, type Reply, type ToolResult, type UserMessage,
+  conversationOfKey, deleteConversation, loadConversation, loadConversations, newConversation, newestFirst,
+  saveConversation, titleOf, UNTITLED, type Conversation, type Reply, type ToolResult, type UserMessage,
 } from './conversation.js';
 import {askForKey, confirmDelete} from './dialogs.js';
 import {announce, byId} from './dom.js';
@@ -18,6 +18,7 @@ import {ServerStatus} from './server_status.js';
 import {NO_SETTINGS, type Settings} from './settings.js';
 import {SettingsView} from './settings_view.js';
 import {Sidebar} from './sidebar.js';
+import {isBlocked} from './storage.js';
 
 // Replies are drawn and kept this often while they grow: the CPU is the model's too.
 const DRAW_MS = 50, KEEP_MS = 3000;
@@ -61,7 +62,8 @@ export class App {
   start(): void {
     byId('model-chip').addEventListener('click', () => this.panel.open('model'));
     addEventListener('storage', event => {
-      if (isConversationKey(event.key)) this.reload();
+      const changed = event.key === null ? this.conversations.map(one => one.id) : [conversationOfKey(event.key)];
+      for (const id of changed) if (id !== undefined) this.reload(id);
     });
     addEventListener('pagehide', () => {
       for (const id of this.running.keys()) this.keep(this.find(id));
@@ -94,42 +96,49 @@ export class App {
 
   private async remove(conversation: Conversation): Promise<void> {
     if (!await confirmDelete('Delete this conversation?', conversation.title)) return;
-    this.forget(conversation);
+    deleteConversation(conversation.id);
+    this.forget(conversation.id);
     this.showAll();
   }
 
   private async removeAll(): Promise<void> {
     const question = `Delete ${plural(this.conversations.length, 'conversation')}?`;
     if (!await confirmDelete(question, 'They are in this browser only: there is no way back.')) return;
-    for (const conversation of [...this.conversations]) this.forget(conversation);
-    this.showAll();
-  }
-
-  private forget(conversation: Conversation): void {
-    this.running.get(conversation.id)?.abort.abort();
-    this.running.delete(conversation.id);
-    deleteConversation(conversation.id);
-    this.conversations = this.conversations.filter(one => one !== conversation);
-    if (this.current === conversation) this.current = newConversation(conversation.settings);
-  }
-
-  // Another tab wrote. What is being written here is newer than what is kept.
-  private reload(): void {
-    this.conversations = loadConversations().map(one => this.running.has(one.id) ? this.find(one.id) ?? one : one);
-    if (!this.running.has(this.current.id)) {
-      const kept = loadConversation(this.current.id);
-      if (kept) this.current = this.conversations.find(one => one.id === kept.id) ?? kept;
-      else if (this.current.messages.length > 0) this.current = newConversation(this.current.settings);
+    for (const {id} of [...this.conversations]) {
+      deleteConversation(id);
+      this.forget(id);
     }
     this.showAll();
+  }
+
+  // It is no longer kept: ends what is being written in it too.
+  private forget(id: string): void {
+    this.running.get(id)?.abort.abort();
+    this.running.delete(id);
+    this.conversations = this.conversations.filter(one => one.id !== id);
+    if (this.current.id === id) this.current = newConversation(this.current.settings);
+  }
+
+  // Another tab wrote this conversation, or deleted it. What is open stays as it is unless it is the one.
+  private reload(id: string): void {
+    const wasOpen = this.current.id === id;
+    const kept = loadConversation(id);
+    if (!kept) this.forget(id);
+    else if (this.running.has(id)) return;  // what is being written here is newer
+    else {
+      this.conversations = [kept, ...this.conversations.filter(one => one.id !== id)].sort(newestFirst);
+      if (wasOpen) this.current = kept;
+    }
+    if (wasOpen) this.showAll();
+    else this.showSidebar();
   }
 
   private keep(conversation: Conversation | undefined): void {
     if (!conversation) return;
     conversation.updated = Date.now();
-    if (!this.conversations.includes(conversation)) this.conversations.unshift(conversation);
-    this.conversations.sort((a, b) => b.updated - a.updated);
+    this.conversations = [conversation, ...this.conversations.filter(one => one.id !== conversation.id)].sort(newestFirst);
     if (!saveConversation(conversation)) this.banner('This browser keeps no more: delete old conversations.');
+    else if (isBlocked) this.banner('This browser keeps nothing for this page: its conversations end with the tab.');
   }
 
   private changeSettings(settings: Settings): void {

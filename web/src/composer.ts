@@ -1,6 +1,6 @@
 // Where messages are written, and how much of the model's window the conversation takes.
 import type {Conversation} from './conversation.js';
-import {byId} from './dom.js';
+import {byId, isSendKey} from './dom.js';
 import {count} from './format.js';
 
 export interface ComposerActions {
@@ -25,9 +25,7 @@ export class Composer {
     this.box.addEventListener('input', () => this.fit());
     this.box.addEventListener('keydown', event => {
       if (event.isComposing) return;
-      // A phone's keyboard has no Shift+Enter.
-      const plain = !event.shiftKey && !event.altKey && !matchMedia('(pointer: coarse)').matches;
-      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey || plain)) {
+      if (isSendKey(event)) {
         event.preventDefault();
         this.send();
       } else if (event.key === 'ArrowUp' && this.box.value === '' && !this.isRunning) {

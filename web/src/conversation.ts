@@ -1,6 +1,7 @@
 // What a conversation is, and where conversations are kept: localStorage, one entry each, so that
 // two tabs do not overwrite one another's.
-import type {Settings} from './settings.js';
+import {NO_SETTINGS, type Settings} from './settings.js';
+import {browserStore} from './storage.js';
 
 export interface ToolCall {
   id: string;
@@ -85,29 +86,29 @@ export function titleOf(text: string): string {
 // Newest first. An entry that cannot be read is left alone: another version may know it.
 export function loadConversations(): Conversation[] {
   const all: Conversation[] = [];
-  for (let i = 0; i < localStorage.length; ++i) {
-    const key = localStorage.key(i);
-    if (!key?.startsWith(PREFIX)) continue;
-    const one = loadConversation(key.slice(PREFIX.length));
+  for (let i = 0; i < browserStore.length; ++i) {
+    const id = conversationOfKey(browserStore.key(i) ?? '');
+    const one = id === undefined ? undefined : loadConversation(id);
     if (one) all.push(one);
   }
-  return all.sort((a, b) => b.updated - a.updated);
+  return all.sort(newestFirst);
 }
 
 export function loadConversation(id: string): Conversation | undefined {
   try {
-    const one = JSON.parse(localStorage.getItem(PREFIX + id) ?? 'null') as Conversation | null;
-    if (one?.id === id && Array.isArray(one.messages) && typeof one.settings === 'object') return one;
+    const one = JSON.parse(browserStore.getItem(PREFIX + id) ?? 'null') as Conversation | null;
+    if (one?.id === id && Array.isArray(one.messages) && typeof one.settings === 'object' && one.settings !== null)
+      return {...one, settings: {...NO_SETTINGS, ...one.settings}};  // an older version knew fewer
   } catch {
     // As if it were not there.
   }
   return undefined;
 }
 
-// False: the browser has no room, or keeps nothing.
+// False: the browser has no room.
 export function saveConversation(conversation: Conversation): boolean {
   try {
-    localStorage.setItem(PREFIX + conversation.id, JSON.stringify(conversation));
+    browserStore.setItem(PREFIX + conversation.id, JSON.stringify(conversation));
     return true;
   } catch {
     return false;
@@ -115,9 +116,14 @@ export function saveConversation(conversation: Conversation): boolean {
 }
 
 export function deleteConversation(id: string): void {
-  localStorage.removeItem(PREFIX + id);
+  browserStore.removeItem(PREFIX + id);
 }
 
-export function isConversationKey(key: string | null): boolean {
-  return key === null || key.startsWith(PREFIX);
+// The id of the conversation that is kept under `key`, if one is.
+export function conversationOfKey(key: string): string | undefined {
+  return key.startsWith(PREFIX) ? key.slice(PREFIX.length) : undefined;
+}
+
+export function newestFirst(a: Conversation, b: Conversation): number {
+  return b.updated - a.updated;
 }

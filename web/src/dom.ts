@@ -100,6 +100,13 @@ export function copyButton(label: string, text: () => string): HTMLButtonElement
   return button;
 }
 
+// Enter sends. With Shift, and on a phone, whose keyboard has no Shift+Enter, it makes a line.
+export function isSendKey(event: KeyboardEvent): boolean {
+  if (event.key !== 'Enter') return false;
+  const makesLine = event.shiftKey || event.altKey || matchMedia('(pointer: coarse)').matches;
+  return event.ctrlKey || event.metaKey || !makesLine;
+}
+
 export function isPhone(): boolean {
   return matchMedia('(max-width: 800px)').matches;
 }

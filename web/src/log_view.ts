@@ -39,6 +39,7 @@ export class LogView {
     }));
     if (messages.length === 0) this.log.append(welcome);
     this.log.classList.toggle('empty', messages.length === 0);
+    this.log.classList.toggle('running', running !== undefined);
     this.scrollToEnd();
   }
 
@@ -50,6 +51,7 @@ export class LogView {
   // The last message's writing has ended.
   finish(reply: Reply): void {
     this.views.get(reply)?.finish(true);
+    this.log.classList.remove('running');
     if (this.follows) this.scrollToEnd();
   }
 

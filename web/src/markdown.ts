@@ -98,10 +98,15 @@ interface Block {
 // reply costs no more by the token than a short one, and a selection in it stays.
 export class MarkdownView {
   private blocks: Block[] = [];
+  private shown = '';  // the text that is in the blocks
+  private isComplete = false;
 
   constructor(private readonly root: HTMLElement) {}
 
   update(text: string, isComplete: boolean): void {
+    if (text === this.shown && isComplete === this.isComplete) return;
+    this.shown = text;
+    this.isComplete = isComplete;
     const tokens = marked.lexer(text);
     const shown = tokens.filter(token => token.type !== 'space' && token.type !== 'def');
     // A link may be defined further down.

@@ -1,7 +1,7 @@
 // One message on the page: what it says, what is known of it, and what can be done with it.
 import type {Progress} from './chat_request.js';
-import type {Message, Reply, ReplyError, ToolCall, ToolResult, UserMessage} from './conversation.js';
-import {copyButton, el, icon, iconButton} from './dom.js';
+import type {Reply, ReplyError, ToolCall, ToolResult, UserMessage} from './conversation.js';
+import {copyButton, el, icon, iconButton, isSendKey} from './dom.js';
 import {count, duration, plural, rate} from './format.js';
 import {MarkdownView} from './markdown.js';
 import {settingOf, type SettingKey} from './settings.js';
@@ -39,7 +39,7 @@ export function userView(message: UserMessage, actions: MessageActions): HTMLEle
         if (event.key === 'Escape') {
           event.stopPropagation();
           close();
-        } else if (event.key === 'Enter' && !event.shiftKey) {
+        } else if (isSendKey(event)) {
           event.preventDefault();
           form.requestSubmit();
         }
@@ -117,7 +117,7 @@ export class ReplyView {
     const isThinking = !isComplete && !reply.content && reply.toolCalls.length === 0;
     const size = this.numReasoningTokens > 0 ? `, ${plural(this.numReasoningTokens, 'token')}` : '';
     this.reasoningTitle.textContent = `${isThinking ? 'Thinking' : 'Reasoning'}${size}`;
-    this.reasoningText.textContent = reply.reasoning;
+    if (this.reasoningText.textContent !== reply.reasoning) this.reasoningText.textContent = reply.reasoning;
     this.markdown.update(reply.content, isComplete);
     if (!isComplete) this.calls.replaceChildren(...reply.toolCalls.map(callView));
   }
@@ -218,8 +218,4 @@ function explain(error: ReplyError): string {
   return error.numPromptTokens !== undefined && error.window !== undefined
       ? `${count(error.numPromptTokens)} tokens of prompt, a window of ${count(error.window)}. ${advice}`
       : `${error.message} ${advice}`;
-}
-
-export function isReply(message: Message): message is Reply {
-  return message.role === 'assistant';
 }

@@ -1,5 +1,5 @@
 // Whether the server is there and ready, and what it serves. Asks /health until it is ready, then now
-// and then; /v1/models once it is.
+// and then, with /v1/models.
 import {ApiError, getJson} from './api.js';
 import {askForKey} from './dialogs.js';
 
@@ -73,16 +73,17 @@ export class ServerStatus {
   }
 
   private async poll(): Promise<void> {
-    const before = JSON.stringify([this.status, this.model]);
+    const before = JSON.stringify([this.status, this.model, this.version]);
     try {
       this.status = await health();
-      if (this.status.kind === 'ready' && !this.model?.meta) await this.readModel();
-      if (this.status.kind === 'down') this.model = undefined;  // another may come
+      // Each time: a server that was started again may serve another model.
+      if (this.status.kind === 'ready') await this.readModel();
+      if (this.status.kind === 'down') this.model = undefined;
     } catch (error) {
       this.status = {kind: 'down', message: error instanceof ApiError ? error.message : String(error)};
       this.model = undefined;
     }
-    if (JSON.stringify([this.status, this.model]) !== before) this.changed();
+    if (JSON.stringify([this.status, this.model, this.version]) !== before) this.changed();
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => void this.poll(), this.status.kind === 'ready' || document.hidden ? LATER_MS : SOON_MS);
   }
@@ -93,6 +94,7 @@ export class ServerStatus {
       this.version = (await getJson<{version: string}>('version')).version;
     } catch (error) {
       if (!(error instanceof ApiError && error.status === 401)) throw error;
+      this.model = undefined;
       // Asked once unbidden; later, when a message is sent.
       if (this.askedForKey) return;
       this.askedForKey = true;

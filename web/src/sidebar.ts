@@ -13,6 +13,7 @@ export class Sidebar {
   private readonly element = byId('sidebar');
   private readonly list = byId('conversations');
   private readonly opener = byId<HTMLButtonElement>('sidebar-open');
+  private shown = '';
 
   constructor(private readonly actions: SidebarActions) {
     byId('new-chat').addEventListener('click', () => {
@@ -32,6 +33,10 @@ export class Sidebar {
   }
 
   show(conversations: readonly Conversation[], current: string, running: ReadonlySet<string>): void {
+    // Left alone when it is the same, as while another tab's reply grows: the focus may be in it.
+    const shown = JSON.stringify([conversations.map(one => [one.id, one.title, running.has(one.id)]), current]);
+    if (shown === this.shown) return;
+    this.shown = shown;
     this.list.replaceChildren(...conversations.map(one => el('li', {class: one.id === current ? 'current' : undefined},
         el('button', {
           class: 'conversation', 'aria-current': one.id === current ? 'page' : undefined, title: one.title,

@@ -1,5 +1,6 @@
 // Light, dark, or as the system says. The choice is kept in localStorage.
 import {byId, icon} from './dom.js';
+import {browserStore} from './storage.js';
 
 const THEMES = ['auto', 'light', 'dark'] as const;
 type Theme = typeof THEMES[number];
@@ -7,7 +8,7 @@ const KEY = 'invar.theme';
 const NAMES: Record<Theme, string> = {auto: 'as the system', light: 'light', dark: 'dark'};
 
 function stored(): Theme {
-  const value = localStorage.getItem(KEY);
+  const value = browserStore.getItem(KEY);
   return THEMES.find(theme => theme === value) ?? 'auto';
 }
 
@@ -25,8 +26,12 @@ export function startTheme(): void {
   };
   button.addEventListener('click', () => {
     theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? 'auto';
-    localStorage.setItem(KEY, theme);
     apply();
+    try {
+      browserStore.setItem(KEY, theme);
+    } catch {
+      // No room: it holds until the page is left.
+    }
   });
   apply();
 }
