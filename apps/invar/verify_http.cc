@@ -190,6 +190,10 @@ Result<Json> HttpTarget::send_json(const std::string& path, const Json* body) {
 
 Result<TextFacts> HttpTarget::connect() {
   TextFacts facts;
+  // A server that loads its model lists it already, without its window; send() waits for the 200.
+  INVAR_TRY(const Answer health, send("/health", nullptr, {}));
+  if (health.status == 503)
+    return unavailable("%s/health answers 503: %s", url_.c_str(), error_text(health.body).c_str());
   INVAR_TRY(const Json models, send_json("/v1/models", nullptr));
   const Json* list = models.find("data");
   if (list == nullptr || !list->is_array() || list->items().empty())

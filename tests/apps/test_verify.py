@@ -162,6 +162,7 @@ class FakeServer(http.server.ThreadingHTTPServer):
     def __init__(self, fault=None, with_ids=True, model="fake", stream_text=""):
         super().__init__(("127.0.0.1", 0), FakeHandler)
         self.fault, self.with_ids, self.model, self.stream_text = fault, with_ids, model, stream_text
+        self.context, self.health_answers_left = 1024, 1
         self.lock, self.running, self.faults = threading.Lock(), 0, []
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
@@ -188,8 +189,16 @@ class FakeHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        models = {"data": [{"id": self.server.model, "max_model_len": 1024}]}
-        self.send(200, json.dumps(models).encode())
+        server = self.server
+        if self.path == "/health":
+            server.health_answers_left -= 1
+            loading = server.health_answers_left > 0
+            self.send(503 if loading else 200, b"{}")
+            return
+        model = {"id": server.model}
+        if server.health_answers_left <= 0:
+            model["max_model_len"] = server.context
+        self.send(200, json.dumps({"data": [model]}).encode())
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -266,6 +275,20 @@ class FaultTest(VerifyTest):
         self.assertIn("fake-1", table)
         self.assertIn("left out: logit_bias", table)
         self.assertRegex(table, r"(?m)^equal: ")
+
+    def test_a_server_that_still_loads_is_waited_for(self):
+        # Until then its list of models has no window, which is 300 here.
+        server = self.fake()
+        server.context, server.health_answers_left = 300, 3
+        server.fault = self.too_long
+        report = json.loads(self.verify(server.url, "--requests", "40", "--json"))
+        self.assertFalse([why for why in report["left_out"] if "max_model_len" in why])
+        self.assertEqual(server.faults, [])
+
+    @staticmethod
+    def too_long(server, ids, body):
+        if body["max_tokens"] > 300 // 8:
+            server.faults.append(body)
 
     def test_wrong_in_company(self):
         for with_ids in (True, False):

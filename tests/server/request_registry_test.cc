@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <future>
+#include <thread>
 
 #include "engine/fakes.h"
 #include "server/http/exchange.h"
@@ -102,8 +103,12 @@ TEST_F(RegistryTest, ShowsHowFarARequestIs) {
   model_->wait_for_step(2);
   EXPECT_EQ(status("a").num_prefilled_tokens, 64);
   EXPECT_EQ(status("a").num_completion_tokens, 0);
+  // Who waits has waited longer at every look; who runs has not.
+  const double begun_after_ms = status("a").queue_ms;
   const double waited_ms = status("b").queue_ms;
-  EXPECT_GT(waited_ms, status("a").queue_ms);
+  while (status("b").queue_ms == waited_ms) std::this_thread::yield();
+  EXPECT_GT(status("b").queue_ms, waited_ms);
+  EXPECT_EQ(status("a").queue_ms, begun_after_ms);
   model_->allow_steps(4);
   model_->wait_for_step(5);  // the prompt took two steps, then one token each
   EXPECT_EQ(status("a").state, RequestState::kDecode);
