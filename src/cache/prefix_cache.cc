@@ -44,10 +44,11 @@ struct PrefixCache::Node {
   const std::string* salt = nullptr;
 };
 
-PrefixCache::PrefixCache(BlockPool& pool, int max_pages, int64_t page_tokens)
+PrefixCache::PrefixCache(BlockPool& pool, int max_pages, int64_t page_tokens, StateSlots* states)
     : pool_(pool),
       max_pages_(max_pages),
       page_tokens_(static_cast<size_t>(page_tokens)),
+      states_(states),
       node_of_page_(static_cast<size_t>(pool.num_pages())) {}
 
 PrefixCache::~PrefixCache() = default;
@@ -129,7 +130,10 @@ void PrefixCache::publish(Holding& holding, Tokens tokens, int64_t num_tokens, b
       return;
     }
     if (same != nullptr && same != own) {  // somebody computed the same page: one is enough
-      if (own != nullptr) drop(*own);
+      if (own != nullptr) {
+        if (states_ != nullptr) states_->move_all(own, same);
+        drop(*own);
+      }
       use(*same);
       release_page(page);
       page = same->page;
@@ -143,6 +147,63 @@ void PrefixCache::publish(Holding& holding, Tokens tokens, int64_t num_tokens, b
   }
 }
 
+std::optional<PrefixCache::StateHit> PrefixCache::find_state(const Holding& holding, Tokens tokens,
+                                                             int64_t limit) {
+  if (holding.node == nullptr || states_ == nullptr) return std::nullopt;
+  const size_t end = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(limit, 0)));
+  const StateSlots::Snapshots& all = states_->snapshots();
+  auto best = all.end();
+  size_t furthest = 0;
+  Node* node = holding.node;
+  for (size_t at = static_cast<size_t>(holding.depth) * page_tokens_; node != nullptr;
+       at += page_tokens_) {
+    for (auto it = all.begin(); it != all.end(); ++it) {
+      const Node& owner = *static_cast<const Node*>(it->owner);
+      const auto length = static_cast<size_t>(it->num_tokens);
+      if (owner.parent != node || at + length > end || at + length <= furthest) continue;
+      if (common_length(Tokens(owner.tokens), tokens.subspan(at, length)) < length) continue;
+      best = it;
+      furthest = at + length;
+    }
+    if (at + page_tokens_ > end) break;
+    node = find_child(*node, tokens.subspan(at, page_tokens_));
+  }
+  if (best == all.end()) return std::nullopt;
+  StateHit hit{static_cast<int64_t>(furthest), best->slot, -1};
+  // The page keeps its place in idle_: those before it may be in no use yet either.
+  if (furthest % page_tokens_ != 0) hit.page = static_cast<const Node*>(best->owner)->page;
+  states_->use(best);
+  return hit;
+}
+
+bool PrefixCache::keep_state(const Holding& holding, Tokens tokens, int64_t num_tokens,
+                             int32_t slot) {
+  INVAR_CHECK(num_tokens > 0 && static_cast<size_t>(num_tokens) <= tokens.size(),
+              "a state behind %ld of %zu tokens", long{num_tokens}, tokens.size());
+  if (states_ == nullptr || holding.node == nullptr) return false;
+  const Node* const node = node_behind(holding, tokens, num_tokens);
+  if (node == nullptr) return false;
+  const auto page_tokens = static_cast<int64_t>(page_tokens_);
+  return states_->keep(node, (num_tokens - 1) % page_tokens + 1, slot);
+}
+
+// That of the page with token num_tokens - 1.
+PrefixCache::Node* PrefixCache::node_behind(const Holding& holding, Tokens tokens,
+                                            int64_t num_tokens) const {
+  const int64_t index = (num_tokens - 1) / static_cast<int64_t>(page_tokens_);
+  if (index < holding.depth) {
+    Node* node = holding.node;
+    for (int64_t depth = holding.depth; depth > index + 1; --depth) node = node->parent;
+    return node;
+  }
+  if (index > holding.depth) return nullptr;
+  const auto at = static_cast<size_t>(index) * page_tokens_;
+  const auto length = static_cast<size_t>(num_tokens) - at;
+  Node* const own = node_of_page_[static_cast<size_t>(holding.pages[static_cast<size_t>(index)])];
+  if (own != nullptr && own->tokens.size() >= length) return own;
+  return find_child(*holding.node, tokens.subspan(at, length));
+}
+
 void PrefixCache::release(Holding& holding) {
   Node* root = holding.node;
   while (root != nullptr && root->parent != nullptr) root = root->parent;
@@ -154,6 +215,7 @@ void PrefixCache::release(Holding& holding) {
 }
 
 void PrefixCache::reset() {
+  if (states_ != nullptr) states_->reset();
   idle_.clear();
   roots_.clear();
   std::fill(node_of_page_.begin(), node_of_page_.end(), nullptr);
@@ -168,7 +230,9 @@ PrefixCache::Node* PrefixCache::find_child(Node& parent, Tokens tokens) const {
 
 // A new node for a page that a sequence uses. False: the cache is full of pages in use.
 bool PrefixCache::keep(Node& parent, Tokens tokens, int32_t page) {
-  drop_prefix_of(parent, tokens);
+  // A tail that nobody uses and that this page says again goes; its states come here.
+  if (Node* prefix = idle_prefix_of(parent, tokens); prefix != nullptr && !has_states(*prefix))
+    drop(*prefix);
   if (num_kept_ >= max_pages_ && !evict_one()) return false;
   auto node = std::make_unique<Node>();
   node->parent = &parent;
@@ -181,6 +245,11 @@ bool PrefixCache::keep(Node& parent, Tokens tokens, int32_t page) {
   pool_.retain(page);
   node_of_page_[static_cast<size_t>(page)] = kept;
   ++num_kept_;
+  if (states_ == nullptr) return true;
+  if (Node* prefix = idle_prefix_of(parent, tokens)) {
+    states_->move_all(prefix, kept);
+    drop(*prefix);
+  }
   return true;
 }
 
@@ -193,19 +262,26 @@ void PrefixCache::rename(Node& node, Tokens tokens) {
   siblings.insert(std::move(entry));
 }
 
-// A tail that nobody uses and that a longer page says again.
-void PrefixCache::drop_prefix_of(Node& parent, Tokens tokens) {
+PrefixCache::Node* PrefixCache::idle_prefix_of(Node& parent, Tokens tokens) const {
   const auto next = parent.children.lower_bound(tokens);
-  if (next == parent.children.begin()) return;
+  if (next == parent.children.begin()) return nullptr;
   Node& before = *std::prev(next)->second;
-  if (before.is_idle && before.children.empty() && before.tokens.size() < tokens.size() &&
-      common_length(before.tokens, tokens) == before.tokens.size())
-    drop(before);
+  const bool is_prefix = before.tokens.size() < tokens.size() &&
+                         common_length(before.tokens, tokens) == before.tokens.size();
+  return is_prefix && before.is_idle && before.children.empty() ? &before : nullptr;
+}
+
+bool PrefixCache::has_states(const Node& node) const {
+  if (states_ == nullptr) return false;
+  const StateSlots::Snapshots& all = states_->snapshots();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const StateSlots::Snapshot& snapshot) { return snapshot.owner == &node; });
 }
 
 void PrefixCache::drop(Node& node) {
   INVAR_CHECK(node.children.empty(), "a page goes before those that followed it");
   if (node.is_idle) idle_.erase(node.idle);
+  if (states_ != nullptr) states_->drop_all_of(&node);
   node_of_page_[static_cast<size_t>(node.page)] = nullptr;
   pool_.release(node.page);
   --num_kept_;

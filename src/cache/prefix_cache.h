@@ -8,6 +8,10 @@
 // filled page of a prompt is found too, but its finder takes a copy, up to the first token that
 // differs.
 //
+// Models with recurrent layers need more than pages to go on from a position: the state there. A
+// page's node may carry snapshots of it, each behind some number of the page's tokens; they go when
+// the page goes.
+//
 // Pages of the cache that no sequence uses count as available: the least recently used ones give
 // way when somebody needs a page. Bookkeeping only; the memory is the backend's. One thread.
 #pragma once
@@ -22,6 +26,7 @@
 #include <vector>
 
 #include "cache/block_pool.h"
+#include "cache/state_slots.h"
 
 namespace invar {
 
@@ -45,8 +50,15 @@ class PrefixCache {
     int64_t num_tokens = 0;
   };
 
-  // At most max_pages pages are kept, those in use by sequences included; 0: none.
-  PrefixCache(BlockPool& pool, int max_pages, int64_t page_tokens);
+  struct StateHit {
+    int64_t num_tokens = 0;  // of the text, from its beginning: the state is that behind them
+    int32_t slot = -1;
+    int32_t page = -1;  // that holds those of them beyond the last full page; -1: there are none
+  };
+
+  // At most max_pages pages are kept, those in use by sequences included; 0: none. `states`: null
+  // for models without recurrent layers.
+  PrefixCache(BlockPool& pool, int max_pages, int64_t page_tokens, StateSlots* states = nullptr);
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -80,6 +92,16 @@ class PrefixCache {
   void publish(Holding& holding, std::span<const int32_t> tokens, int64_t num_tokens,
                bool with_tail);
 
+  // The snapshot furthest along the tokens after the shared ones, at most `limit` tokens in all.
+  // Slot and page stay as they are until the next call that may evict.
+  std::optional<StateHit> find_state(const Holding& holding, std::span<const int32_t> tokens,
+                                     int64_t limit);
+
+  // The slot holds the state behind tokens [0, num_tokens), which publish() was told of, and is the
+  // cache's from now on. False: they are not kept, or have a snapshot; it stays the caller's.
+  bool keep_state(const Holding& holding, std::span<const int32_t> tokens, int64_t num_tokens,
+                  int32_t slot);
+
   // Gives all pages back; kept ones stay.
   void release(Holding& holding);
 
@@ -95,11 +117,15 @@ class PrefixCache {
   bool evict_one();
   void use(Node& node);
   void release_page(int32_t page);
-  void drop_prefix_of(Node& parent, std::span<const int32_t> tokens);
+  Node* idle_prefix_of(Node& parent, std::span<const int32_t> tokens) const;
+  bool has_states(const Node& node) const;
+  Node* node_behind(const Holding& holding, std::span<const int32_t> tokens,
+                    int64_t num_tokens) const;
 
   BlockPool& pool_;
   const int max_pages_;
   const size_t page_tokens_;
+  StateSlots* const states_;
   std::map<std::string, std::unique_ptr<Node>> roots_;
   std::vector<Node*> node_of_page_;  // null: not kept
   std::list<Node*> idle_;            // kept and used by no sequence; most recent first

@@ -134,6 +134,84 @@ TEST(PrefixCache, OffKeepsNothing) {
   }
 }
 
+TEST(PrefixCache, StatesAreFoundWhereTheTextIsTheSame) {
+  BlockPool pool(16);
+  StateSlots states(4);
+  PrefixCache cache(pool, 16, kPage, &states);
+  const auto text = count_up(0, 150);
+  Holding a;
+  compute(cache, a, text);
+  const auto snapshot = [&](const Holding& holding, int64_t num_tokens) {
+    const int32_t slot = *states.allocate();
+    EXPECT_TRUE(cache.keep_state(holding, text, num_tokens, slot)) << num_tokens;
+    return slot;
+  };
+  const int32_t at_page = snapshot(a, 64), amid = snapshot(a, 100), at_end = snapshot(a, 150);
+  const int32_t spare = *states.allocate();
+  EXPECT_FALSE(cache.keep_state(a, text, 100, spare)) << "there is one";
+  states.release(spare);
+  cache.release(a);
+
+  const auto find = [&](std::vector<int32_t> tokens, int64_t limit) {
+    Holding holding;
+    cache.attach(holding, "");
+    const auto hit = cache.find_state(holding, tokens, limit);
+    cache.release(holding);
+    return hit.value_or(PrefixCache::StateHit{});
+  };
+  EXPECT_EQ(find(text, 150).slot, at_end);
+  EXPECT_GE(find(text, 150).page, 0);
+  EXPECT_EQ(find(text, 149).slot, amid);
+  EXPECT_EQ(find(text, 149).num_tokens, 100);
+  EXPECT_EQ(find(text, 99).slot, at_page);
+  EXPECT_EQ(find(text, 99).page, -1);
+  EXPECT_EQ(find(text, 63).slot, -1);
+  auto other = text;
+  other[120] = -1;
+  EXPECT_EQ(find(other, 150).slot, amid);
+  other[99] = -1;
+  EXPECT_EQ(find(other, 150).slot, at_page);
+  other[63] = -1;
+  EXPECT_EQ(find(other, 150).slot, -1);
+
+  // The least recently used gives way; those of a page go with it.
+  (void)find(text, 99);
+  (void)find(text, 150);
+  ASSERT_TRUE(states.allocate());  // the free one
+  ASSERT_TRUE(states.allocate());
+  EXPECT_EQ(find(text, 149).slot, at_page);
+  while (cache.allocate()) {
+  }
+  EXPECT_EQ(states.num_snapshots(), 0);
+  EXPECT_EQ(states.num_available(), 2);
+}
+
+TEST(PrefixCache, AStateStaysWhenItsPageIsSaidAgain) {
+  BlockPool pool(8);
+  StateSlots states(2);
+  PrefixCache cache(pool, 8, kPage, &states);
+  const auto text = count_up(0, 64);
+  Holding a, b;
+  for (Holding* holding : {&a, &b}) {
+    cache.attach(*holding, "");
+    holding->pages.push_back(*cache.allocate());
+  }
+  cache.publish(a, text, 40, true);  // a tail
+  ASSERT_TRUE(cache.keep_state(a, text, 40, *states.allocate()));
+  cache.release(a);
+  cache.publish(b, text, 50, true);  // a longer one has the state now
+  EXPECT_EQ(cache.num_kept_pages(), 1);
+  const auto hit = cache.find_state(b, text, 64);
+  ASSERT_TRUE(hit);
+  EXPECT_EQ(hit->num_tokens, 40);
+  EXPECT_EQ(hit->page, b.pages[0]);
+  cache.publish(b, text, 64, true);  // and still when it is full
+  cache.release(b);
+  cache.attach(a, "");
+  EXPECT_EQ(cache.find_state(a, text, 64)->num_tokens, 40);
+  cache.release(a);
+}
+
 // Random texts over few beginnings: what is found is never wrong, and never less than the longest
 // common beginning with a text whose pages cannot have been evicted.
 TEST(PrefixCache, RandomTexts) {
@@ -141,7 +219,10 @@ TEST(PrefixCache, RandomTexts) {
   for (int round = 0; round < 200; ++round) {
     const int num_pages = 4 + static_cast<int>(rng() % 30);
     BlockPool pool(num_pages);
-    PrefixCache cache(pool, 1 + static_cast<int>(rng() % static_cast<unsigned>(num_pages)), kPage);
+    StateSlots states(1 + static_cast<int>(rng() % 8));
+    PrefixCache cache(pool, 1 + static_cast<int>(rng() % static_cast<unsigned>(num_pages)), kPage,
+                      &states);
+    std::vector<std::vector<int32_t>> state_text(8);  // behind which each slot's state is
     // What each page holds, whole history included; -1: anything.
     std::vector<std::vector<int32_t>> content(static_cast<size_t>(num_pages));
     std::vector<std::pair<Holding, std::vector<int32_t>>> live;
@@ -157,6 +238,16 @@ TEST(PrefixCache, RandomTexts) {
       const auto size = static_cast<int64_t>(text.size());
       Holding holding;
       cache.attach(holding, rng() % 2 == 0 ? "a" : "b");
+      if (const auto hit = cache.find_state(holding, text, size)) {
+        const auto end = text.begin() + static_cast<ptrdiff_t>(hit->num_tokens);
+        ASSERT_EQ(state_text[static_cast<size_t>(hit->slot)],
+                  std::vector<int32_t>(text.begin(), end));
+        if (hit->page >= 0) {
+          const auto& kept = content[static_cast<size_t>(hit->page)];
+          ASSERT_GE(static_cast<int64_t>(kept.size()), hit->num_tokens);
+          ASSERT_TRUE(std::equal(text.begin(), end, kept.begin()));
+        }
+      }
       cache.adopt(holding, text, size);
       for (size_t p = 0; p < holding.pages.size(); ++p) {
         const auto end = text.begin() + static_cast<ptrdiff_t>((p + 1) * kPage);
@@ -186,10 +277,23 @@ TEST(PrefixCache, RandomTexts) {
             text.begin(), text.begin() + static_cast<ptrdiff_t>(end));
       }
       cache.publish(holding, text, size, rng() % 2 == 0);
+      for (int k = 0; k < 2; ++k) {
+        const auto slot = states.allocate();
+        ASSERT_TRUE(slot);
+        const size_t num_tokens = 1 + rng() % text.size();
+        if (cache.keep_state(holding, text, static_cast<int64_t>(num_tokens), *slot))
+          state_text[static_cast<size_t>(*slot)].assign(
+              text.begin(), text.begin() + static_cast<ptrdiff_t>(num_tokens));
+        else
+          states.release(*slot);
+      }
       live.emplace_back(std::move(holding), std::move(text));
     }
     for (auto& [holding, text] : live) cache.release(holding);
     ASSERT_EQ(cache.num_available(), num_pages);
+    while (cache.allocate()) {
+    }
+    ASSERT_EQ(states.num_snapshots(), 0) << "a state without its page";
   }
 }
 
