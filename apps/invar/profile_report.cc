@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "models_folder.h"
 #include "svg_chart.h"
 #include "terminal.h"
@@ -206,10 +207,16 @@ std::string profile_svg(const ProfileReport& report) {
       line.points.emplace_back(point.rows, tokens_per_second(point));
     total.lines.push_back(std::move(line));
   }
-  return svg_charts(model_label(d.path),
-                    format("%s, %s, %d threads, arithmetic %s; quickest steps", report.cpu.c_str(),
-                           d.isa.c_str(), d.num_threads, d.arithmetic_id.c_str()),
-                    {rows, total});
+  std::string about =
+      format("%s, %s, %d threads, arithmetic %s; quickest steps", report.cpu.c_str(), d.isa.c_str(),
+             d.num_threads, d.arithmetic_id.c_str());
+  // A picture goes where the table's warning does not.
+  const std::optional<double> apart = noise(report);
+  if (!apart || *apart > kMostNoise)
+    about +=
+        apart ? format("; THE MACHINE WAS BUSY: equal steps are up to %.0f %% apart", 100 * *apart)
+              : std::string("; whether the machine was busy cannot be told");
+  return svg_charts(escape_control(model_label(d.path)), about, {rows, total});
 }
 
 }  // namespace invar::cli

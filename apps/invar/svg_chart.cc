@@ -86,7 +86,12 @@ std::string svg_chart(const Chart& chart, double left, double top) {
     const ChartLine& line = chart.lines[i];
     const char* colour = kColours[i % std::size(kColours)];
     std::string points;
-    for (const auto& [x, y] : line.points) points += format("%.1f,%.1f ", at_x(x), at_y(y));
+    for (const auto& [x, y] : line.points) {
+      points += format("%.1f,%.1f ", at_x(x), at_y(y));
+      // What was measured; between the marks nothing was.
+      out += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n", at_x(x), at_y(y),
+                    colour);
+    }
     const char* dash = line.dashed ? " stroke-dasharray=\"6 4\"" : "";
     out += format("<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
                   points.c_str(), colour, dash);

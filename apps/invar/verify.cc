@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "engine/memory_plan.h"
+#include "environment.h"
 #include "exit_codes.h"
 #include "model_files.h"
 #include "models_folder.h"
@@ -13,6 +14,7 @@
 #include "terminal.h"
 #include "tuning.h"
 #include "verify_report.h"
+#include "words.h"
 
 namespace invar::cli {
 namespace {
@@ -274,8 +276,8 @@ std::function<int()> add_verify(FlagSet& flags) {
                   unused + (is_server ? ": a server at a URL runs as it was started"
                                       : ": a model is opened here, no key is sent; give a URL"),
                   kExitUsage);
-    if (const char* key = std::getenv("INVAR_API_KEY"); key != nullptr && options->api_key.empty())
-      options->api_key = std::string(key).substr(0, std::string(key).find(','));  // serve's list
+    const std::vector<std::string> keys = split(environment("INVAR_API_KEY"), ',');  // serve's list
+    if (options->api_key.empty() && !keys.empty()) options->api_key = keys.front();
     return is_server ? verify_server(*options) : verify_model(*options);
   };
 }

@@ -57,6 +57,10 @@ class ProfileTest(CommandTest):
         lines = root.findall("{http://www.w3.org/2000/svg}polyline")
         self.assertGreaterEqual(len(lines), 5)
         self.assertEqual({len(line.get("points").split()) for line in lines}, {9})
+        # Figures that are noise are called so in the picture too, which travels without the table.
+        was_busy = report["noise"] is None or report["noise"] > 0.05
+        about = " ".join(text.text for text in root.findall("{http://www.w3.org/2000/svg}text"))
+        self.assertEqual("busy" in about.lower(), was_busy)
 
     def test_table(self):
         table = self.profile("--rows", "4", "--tuning", "never")

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 
 from harness import INVAR, CommandTest, need_smollm2, tiny_gguf
+from test_verify import golden_model
 
 
 def get(address, path, **headers):
@@ -163,6 +164,21 @@ class ServeTest(CommandTest):
         other = ask(max_tokens=2, seed=9, temperature=1)
         self.assertEqual(other["usage"]["completion_tokens"], 2)
         self.assertEqual(other["invar"]["seed"], 9)
+
+    def test_the_start_says_how_keys_and_values_are_kept(self):
+        model = golden_model("llama", self.folder / "llama")
+        for backend, kind in (("cpu", "f16"), ("reference", "f32")):
+            process = subprocess.Popen(
+                [INVAR, "serve", model, "--port", "0", "--backend", backend],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=self.environment,
+            )
+            lines = iter(process.stderr.readline, b"")
+            memory = next((x for x in lines if b"keys and values" in x), b"")
+            process.terminate()
+            process.communicate()
+            self.assertIn(f" as {kind}\n".encode(), memory)
 
     def test_a_window_that_cannot_be(self):
         for flags, code, name, word in (
