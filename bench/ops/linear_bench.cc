@@ -4,8 +4,11 @@
 //
 //   linear_bench formats [KEY=VALUE ...]   format x rows x activation bits on one shape
 //   linear_bench MODEL   [KEY=VALUE ...]   all linears of smollm2, gemma, qwen or qwen7b, in order
+//   linear_bench experts [KEY=VALUE ...]   a layer of experts of shape=INNERxHIDDEN beside a dense
+//                                          layer that reads as many bytes a row
 //
 //   threads=2  isa=avx2  csv=1  rows=1,4,8,64  bits=8,12  formats=q4_0,mlx4  shape=OUTxIN
+//   experts=256  used=8 (of them by a row)
 //   layers=N (of a model; default all)  cold_mb=96 (of copies; more where the L3 is larger)
 #include <strings.h>
 
@@ -23,6 +26,7 @@
 #include "backend/cpu/dot_peak.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/moe.h"
 
 namespace invar::cpu {
 namespace {
@@ -59,6 +63,7 @@ struct Settings {
   std::vector<int> bits = {8, 12};
   std::vector<std::string> formats;
   int64_t out = 2048, in = 2048;
+  int experts = 256, used = 8;
   int layers = 1 << 30;
   double cold_mb = 96;
 };
@@ -94,7 +99,7 @@ struct Weight {
 
 // A matrix of valid but arbitrary content; speed does not depend on it.
 Weight make(ThreadPool& pool, Format format, int64_t out, int64_t in, bool gated = false,
-            MatrixRole role = MatrixRole::kInner) {
+            MatrixRole role = MatrixRole::kInner, int num_experts = 1) {
   MatrixView view;
   view.name = "bench";
   view.format = format.format;
@@ -115,12 +120,10 @@ Weight make(ThreadPool& pool, Format format, int64_t out, int64_t in, bool gated
   const std::vector<uint8_t> data(static_cast<size_t>(out * view.row_bytes), 0x21);
   view.data = data.data();
   PackRequest request;
-  request.parts = {view};
+  request.parts.assign(static_cast<size_t>(num_experts) * (gated ? 2 : 1), view);
+  request.num_experts = num_experts;
   request.role = role;
-  if (gated) {
-    request.parts.push_back(view);
-    request.order = PartOrder::kGateAndUp;
-  }
+  if (gated) request.order = PartOrder::kGateAndUp;
   static const LinearOptions options;  // one arena, as in a backend
   auto packed = pack_panels(request, pool, options);
   if (!packed.ok()) stop(packed.error().message);
@@ -274,6 +277,92 @@ void bench_formats(ThreadPool& pool, const Settings& s) {
         }
       }
       if (!s.csv) printf("\n");
+      fflush(stdout);
+    }
+  }
+}
+
+// ---- Experts
+// ---------------------------------------------------------------------------------------
+
+// One row's logits that choose `used` experts of a shuffled order from `first` on; several rows
+// choose at random.
+void fill_logits(Tensor logits, const std::vector<int>& order, size_t first, int used,
+                 std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  for (int64_t t = 0; t < logits.num_rows; ++t)
+    for (int64_t e = 0; e < logits.num_cols; ++e) logits.at(t, e) = normal(random);
+  if (logits.num_rows > 1) return;
+  for (int i = 0; i < used; ++i)
+    logits.at(0, order[(first + static_cast<size_t>(i)) % order.size()]) += 100;
+}
+
+// Experts that some row chose.
+int64_t num_read(Tensor logits, const MoeArgs& args) {
+  std::vector<uint8_t> chosen(static_cast<size_t>(args.num_experts));
+  std::vector<int32_t> experts(static_cast<size_t>(args.num_experts_per_tok));
+  std::vector<float> weights(experts.size());
+  for (int64_t t = 0; t < logits.num_rows; ++t) {
+    route_row(logits.row(t), args, experts.data(), weights.data());
+    for (int32_t e : experts) chosen[static_cast<size_t>(e)] = 1;
+  }
+  return std::count(chosen.begin(), chosen.end(), 1);
+}
+
+void bench_experts(ThreadPool& pool, const Settings& s) {
+  MoeArgs args;
+  args.num_experts = s.experts;
+  args.num_experts_per_tok = s.used;
+  std::mt19937 random(1);
+  std::vector<int> order(static_cast<size_t>(s.experts));
+  for (size_t e = 0; e < order.size(); ++e) order[e] = static_cast<int>(e);
+  std::shuffle(order.begin(), order.end(), random);
+  const std::vector<KernelCrossover> crossovers;
+  CpuMoeOps ops(pool, s.isa, crossovers);
+  printf("%s, %d threads, %d of %d experts of %ldx%ld; GB/s of weights, share of the read peak\n",
+         isa_name(s.isa), s.threads, s.used, s.experts, long{s.out}, long{s.in});
+  for (const std::string& name : s.formats) {
+    const Format format = format_named(name);
+    const Weight up = make(pool, format, s.out, s.in, true, MatrixRole::kInner, s.experts);
+    const Weight down = make(pool, format, s.in, s.out, false, MatrixRole::kInner, s.experts);
+    const double expert_bytes = (up.bytes() + down.bytes()) / s.experts;
+    std::vector<std::pair<Weight, Weight>> dense;
+    for (double bytes = 0; bytes < s.cold_mb * 1e6;) {
+      dense.emplace_back(make(pool, format, s.out * s.used, s.in, true),
+                         make(pool, format, s.in, s.out * s.used));
+      bytes += dense.back().first.bytes() + dense.back().second.bytes();
+    }
+    for (int64_t rows : s.rows) {
+      const Rows x(rows, s.in), logits(rows, s.experts);
+      Rows y(rows, s.in), inner(rows, s.out * s.used);
+      const double read = read_peak(pool);
+      double best = 0, best_seconds = 1e9, best_dense = 1e9;
+      size_t call = 0;
+      for (int window = 0; window < 24; ++window) {  // experts and dense in turns
+        for (const auto start = Clock::now(); seconds_since(start) < 0.01; ++call) {
+          fill_logits(logits.tensor, order, call * static_cast<size_t>(s.used), s.used, random);
+          const double bytes = expert_bytes * static_cast<double>(num_read(logits.tensor, args));
+          const auto call_start = Clock::now();
+          ops.moe(y.tensor, x.tensor, logits.tensor, *up.packed, *down.packed, args, Tensor{});
+          const double seconds = seconds_since(call_start);
+          best = std::max(best, bytes / seconds);
+          best_seconds = std::min(best_seconds, seconds);
+        }
+        for (const auto start = Clock::now(); seconds_since(start) < 0.01; ++call) {
+          const auto& [dense_up, dense_down] = dense[call % dense.size()];
+          const auto call_start = Clock::now();
+          run(pool, s.isa, dense_up, inner.tensor, x.tensor);
+          run(pool, s.isa, dense_down, y.tensor, inner.tensor);
+          best_dense = std::min(best_dense, seconds_since(call_start));
+        }
+      }
+      const double macs = 3 * static_cast<double>(rows * s.used * s.out * s.in);
+      printf(
+          "%-6s %4ld rows  experts %8.1f us %5.1f GB/s %3.0f %% %6.1f GOPS"
+          "  dense %8.1f us %3.0f %% %6.1f GOPS\n",
+          name.c_str(), long{rows}, best_seconds * 1e6, best / 1e9, 100 * best / read,
+          2e-9 * macs / best_seconds, best_dense * 1e6,
+          100 * expert_bytes * s.used / best_dense / read, 2e-9 * macs / best_dense);
       fflush(stdout);
     }
   }
@@ -455,6 +544,10 @@ Settings parse(int argc, char** argv) {
       if (sscanf(value.c_str(), "%ldx%ld", &s.out, &s.in) != 2) stop("shape is OUTxIN");
     } else if (key == "cold_mb") {
       s.cold_mb = atof(value.c_str());
+    } else if (key == "experts") {
+      s.experts = atoi(value.c_str());
+    } else if (key == "used") {
+      s.used = atoi(value.c_str());
     } else if (key == "layers") {
       s.layers = atoi(value.c_str());
     } else {
@@ -465,11 +558,13 @@ Settings parse(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2) stop("usage: formats | smollm2 | gemma | qwen | qwen7b [KEY=VALUE ...]");
+  if (argc < 2) stop("usage: formats | experts | smollm2 | gemma | qwen | qwen7b [KEY=VALUE ...]");
   const Settings s = parse(argc, argv);
   ThreadPool pool(s.threads);
   if (std::strcmp(argv[1], "formats") == 0) {
     bench_formats(pool, s);
+  } else if (std::strcmp(argv[1], "experts") == 0) {
+    bench_experts(pool, s);
   } else {
     bench_model(pool, s, argv[1]);
   }

@@ -10,6 +10,7 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/moe.h"
 #include "backend/cpu/rope.h"
 #include "backend/page_access.h"
 #include "backend/tunable.h"
@@ -22,6 +23,8 @@ class CpuBackend final : public Backend, public PageAccess, public Tunable {
   CpuBackend(BackendInfo info, Isa isa, const LinearOptions& linear_options);
 
   const BackendInfo& info() const override { return info_; }
+
+  MoeOps* moe_ops() override { return &moe_ops_; }
 
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override;
   Result<std::unique_ptr<KvCache>> make_kv_cache(std::span<const KvLayerShape> layers,
@@ -58,6 +61,7 @@ class CpuBackend final : public Backend, public PageAccess, public Tunable {
   ThreadPool pool_;
   RopeTables rope_tables_;
   AttentionWorkspace attention_workspace_;
+  CpuMoeOps moe_ops_{pool_, isa_, crossovers_};
 };
 
 }  // namespace invar::cpu

@@ -11,6 +11,13 @@
 
 namespace invar::cpu {
 
+// Contracts: moe_inl.h.
+struct MoeKernels {
+  void (*weighted_sum)(float* y, const float* const* rows, const float* weights, int num_rows,
+                       const float* residual, int64_t count);
+  void (*add_scaled)(float* y, const float* x, float factor, int64_t count);
+};
+
 struct SimdKernels {
   RowOps row_ops;
   AttentionKernels attention;
@@ -19,6 +26,7 @@ struct SimdKernels {
                    int64_t count, float eps);
   // One head in place; cos and sin have num_pairs values each.
   void (*rope)(float* x, const float* cos, const float* sin, int64_t num_pairs);
+  MoeKernels moe;
 };
 
 // The set must be available.

@@ -10,6 +10,7 @@
 #include "backend/cpu/rms_norm_inl.h"
 #include "backend/cpu/rope_inl.h"
 #include "backend/cpu/attention_inl.h"
+#include "backend/cpu/moe_inl.h"
 #include "backend/cpu/simd_table_inl.h"
 // clang-format on
 #endif

@@ -8,6 +8,7 @@ const SimdKernels kSimdKernels = {
     {attend_group, fold_states, finish_state, store_kv},
     rms_norm_row,
     rope_head,
+    {weighted_sum, add_scaled},
 };
 
 }  // namespace invar::cpu::INVAR_SIMD_SET

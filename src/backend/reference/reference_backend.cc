@@ -7,31 +7,14 @@
 #include <new>
 
 #include "backend/backend.h"
+#include "backend/reference/reference_moe.h"
 #include "backend/reference/reference_recurrent.h"
+#include "backend/reference/reference_weight.h"
 #include "base/check.h"
 #include "base/threads.h"
 
 namespace invar {
 namespace {
-
-// The parts as they stand in the file, copied so that the checkpoint may be closed.
-class ReferenceWeight : public PackedWeight {
- public:
-  struct Part {
-    MatrixView view;
-    std::vector<uint8_t> data, scales, biases;
-  };
-  std::vector<Part> parts;
-
-  // Row r of the stacked matrix as fp32.
-  void row(int64_t r, float* out) const {
-    for (const Part& part : parts) {
-      if (r < part.view.num_rows) return dequantize_row(part.view, r, out);
-      r -= part.view.num_rows;
-    }
-    INVAR_CHECK(false, "row beyond the matrix");
-  }
-};
 
 // keys and values as fp32, [layer][page][kv head][position][dim].
 class ReferenceKvCache : public KvCache {
@@ -52,12 +35,6 @@ class ReferenceKvCache : public KvCache {
   }
 };
 
-double activate(double x, Activation activation) {
-  if (activation == Activation::kSilu) return x / (1.0 + std::exp(-x));
-  const double root = std::sqrt(2.0 / 3.14159265358979323846);
-  return 0.5 * x * (1.0 + std::tanh(root * (x + 0.044715 * x * x * x)));
-}
-
 class ReferenceBackend : public Backend {
  public:
   explicit ReferenceBackend(const BackendOptions& options)
@@ -71,31 +48,10 @@ class ReferenceBackend : public Backend {
 
   const BackendInfo& info() const override { return info_; }
   RecurrentOps* recurrent_ops() override { return recurrent_ops_.get(); }
+  MoeOps* moe_ops() override { return moe_ops_.get(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
-    auto weight = std::make_unique<ReferenceWeight>();
-    const auto copy = [](const uint8_t* from, size_t size) {
-      return from == nullptr ? std::vector<uint8_t>() : std::vector<uint8_t>(from, from + size);
-    };
-    for (const MatrixView& view : request.parts) {
-      ReferenceWeight::Part part{
-          view, copy(view.data, static_cast<size_t>(view.num_rows * view.row_bytes)), {}, {}};
-      part.view.data = part.data.data();
-      if (view.format == WeightFormat::kMlxAffine) {
-        const size_t size = static_cast<size_t>(view.num_rows * (view.num_cols / view.group_size)) *
-                            dtype_bytes(view.scale_dtype);
-        part.scales = copy(view.scales, size);
-        part.biases = copy(view.biases, size);
-        part.view.scales = part.scales.data();
-        part.view.biases = part.biases.data();
-      }
-      weight->num_rows += view.num_rows;
-      weight->num_cols = view.num_cols;
-      weight->num_bytes += part.data.size() + part.scales.size() + part.biases.size();
-      weight->parts.push_back(std::move(part));
-    }
-    if (request.order == PartOrder::kGateAndUp) weight->num_rows /= 2;
-    return std::unique_ptr<PackedWeight>(std::move(weight));
+    return copy_weight(request);
   }
 
   Result<std::unique_ptr<KvCache>> make_kv_cache(std::span<const KvLayerShape> layers,
@@ -333,6 +289,7 @@ class ReferenceBackend : public Backend {
   ThreadPool pool_;
   BackendInfo info_;
   std::unique_ptr<RecurrentOps> recurrent_ops_ = make_reference_recurrent_ops(pool_);
+  std::unique_ptr<MoeOps> moe_ops_ = make_reference_moe_ops(pool_);
 };
 
 }  // namespace
