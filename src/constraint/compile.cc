@@ -21,14 +21,6 @@ struct LargestText {
   size_t num_bytes = 0;
 };
 
-// As in a JSON pointer.
-std::string escaped(const std::string& key) {
-  std::string out;
-  for (const char c : key.substr(0, 64))
-    out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return out;
-}
-
 void find_largest(const Json& json, const std::string& path, LargestText& largest) {
   if (json.is_array())
     for (size_t i = 0; i < json.items().size(); ++i)
@@ -37,7 +29,7 @@ void find_largest(const Json& json, const std::string& path, LargestText& larges
   for (const auto& [key, value] : json.members()) {
     if (value.is_string() && value.as_string().size() > largest.num_bytes)
       largest = {key.substr(0, 64), path, value.as_string().size()};
-    find_largest(value, path + "/" + escaped(key), largest);
+    find_largest(value, path + "/" + pointer_token(key.substr(0, 64)), largest);
   }
 }
 

@@ -266,6 +266,7 @@ Result<void> CompiledConstraint::mask(FrameStack& stack, std::span<uint64_t> bit
   }
   if (stack.ids.size() == 1 && automaton_.can_end(top))
     for (const int32_t id : trie_->end_ids()) set_bit(bits, static_cast<uint32_t>(id));
+  cache_bytes_ = automaton_.num_bytes() + partial_bytes_;
   if (automaton_.work() > kMaxMaskWork)
     return resource_exhausted(
         "schema too complex: more than %ld alternatives stand side by side in this reply",

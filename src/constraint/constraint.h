@@ -7,6 +7,7 @@
 // to an end, a mask is never empty.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -40,6 +41,8 @@ class CompiledConstraint {
   // What was relaxed, one line each.
   const std::vector<std::string>& warnings() const { return warnings_; }
   size_t num_states() const { return grammar_.num_states(); }
+  // Memory held, which grows with use. Waits for nobody.
+  size_t num_bytes() const { return grammar_.num_bytes() + cache_bytes_; }
 
  private:
   friend class Constraint;
@@ -90,7 +93,8 @@ class CompiledConstraint {
   mutable std::list<Partial> partials_;  // most recently used first
   mutable std::unordered_map<uint64_t, std::list<Partial>::iterator> partial_by_key_;
   mutable size_t partial_bytes_ = 0;
-  mutable std::vector<Position> positions_;  // by depth of the walk
+  mutable std::atomic<size_t> cache_bytes_ = 0;  // of all these, as the last mask left them
+  mutable std::vector<Position> positions_;      // by depth of the walk
   mutable std::vector<Link> links_;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "constraint/constraint.h"
 
 namespace invar {
 namespace {
@@ -48,18 +49,33 @@ Result<ConstraintCache::Compiled> ConstraintCache::get(
   std::string key = key_of(spec);
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const Entry& entry) { return entry.key == key; });
-    if (found != entries_.end()) {
-      entries_.splice(entries_.begin(), entries_, found);
-      return found->compiled;
-    }
+    if (Compiled found = find(key)) return found;
   }
   INVAR_TRY(Compiled compiled, compile());
   const std::lock_guard lock(mutex_);
+  if (Compiled found = find(key)) return found;  // somebody else was quicker
   entries_.push_front({std::move(key), compiled});
-  if (entries_.size() > capacity_) entries_.pop_back();
+  trim();
   return compiled;
+}
+
+ConstraintCache::Compiled ConstraintCache::find(const std::string& key) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.key == key; });
+  if (found == entries_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found);
+  trim();
+  return entries_.front().compiled;
+}
+
+void ConstraintCache::trim() {
+  size_t count = 0, num_bytes = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    num_bytes += entry->key.size() + entry->compiled->num_bytes();
+    if (++count == 1 || (count <= capacity_ && num_bytes <= max_bytes_)) continue;
+    entries_.erase(entry, entries_.end());
+    return;
+  }
 }
 
 }  // namespace invar

@@ -16,8 +16,10 @@ namespace invar {
 class ConstraintCache {
  public:
   using Compiled = std::shared_ptr<const CompiledConstraint>;
-  // Keeps the `capacity` last used.
-  explicit ConstraintCache(size_t capacity = 32) : capacity_(capacity) {}
+  // Keeps the last used, at most `capacity`, and of what is beyond the first as many as fit
+  // `max_bytes`. Constraints grow with use, so the bound holds from one get() to the next.
+  explicit ConstraintCache(size_t capacity = 32, size_t max_bytes = size_t{128} << 20)
+      : capacity_(capacity), max_bytes_(max_bytes) {}
 
   // Compiles outside of the lock; errors are not kept. May be called from any thread.
   Result<Compiled> get(const ConstraintSpec& spec,
@@ -28,7 +30,10 @@ class ConstraintCache {
     std::string key;
     Compiled compiled;
   };
-  const size_t capacity_;
+  Compiled find(const std::string& key);
+  void trim();
+
+  const size_t capacity_, max_bytes_;
   std::mutex mutex_;
   std::list<Entry> entries_;  // the last used first
 };

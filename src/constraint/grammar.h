@@ -83,6 +83,11 @@ class Grammar {
   const GrammarRule& rule(RuleId rule) const { return rules_[rule]; }
   RuleId root() const { return root_; }
   size_t num_states() const { return facts_.size(); }
+  size_t num_bytes() const {
+    return bytes_.size() * sizeof(ByteEdge) + calls_.size() * sizeof(CallEdge) +
+           empties_.size() * sizeof(StateId) + begins_.size() * sizeof(Begin) +
+           facts_.size() * sizeof(Facts) + rules_.size() * sizeof(GrammarRule);
+  }
 
   // Bytes that no edge tells apart share a class.
   int class_of(int symbol) const { return classes_[static_cast<size_t>(symbol)]; }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,8 @@ struct SchemaNode {
   uint8_t written_types() const;
 };
 
+// A member's name as a JSON pointer writes it.
+std::string pointer_token(std::string_view key);
 // The one bit of a value's type; 1.0 is an integer.
 uint8_t type_of(const Json& value);
 // An annotation only: has no effect on what is valid.
