@@ -103,8 +103,7 @@ Result<void> plan_engine(const std::vector<BenchScenario>& scenarios, int64_t ch
   const int64_t pages = (engine.context + kPagePositions - 1) / kPagePositions;
   const uint64_t needed =
       static_cast<uint64_t>(pages * sequences) * backend->kv_page_bytes(std::span(info.kv_layers));
-  const std::optional<DeviceRoom> device = backend->device_room();
-  const uint64_t free_bytes = device ? device->free_bytes : free_memory().bytes;
+  const uint64_t free_bytes = free_memory(*backend).bytes;
   if (info.packed_bytes + needed > free_bytes)
     return resource_exhausted(
         "keys and values of %ld sequences of %ld positions take %s, the weights %s, and %s are "

@@ -50,14 +50,9 @@ Result<Plan> make_plan(const PlanFlags& flags, const std::string& path) {
     return (static_cast<uint64_t>(positions) + kPagePositions - 1) / kPagePositions;
   };
   Plan plan;
-  if (const std::optional<DeviceRoom> device = backend->device_room()) {
-    plan.free_bytes = device->free_bytes;
-    plan.limited_by = device->device;
-  } else {
-    const FreeMemory memory = free_memory();
-    plan.free_bytes = memory.bytes;
-    plan.limited_by = memory.limited_by;
-  }
+  const FreeMemory memory = free_memory(*backend);
+  plan.free_bytes = memory.bytes;
+  plan.limited_by = memory.limited_by;
   plan.context = flags.context > 0 ? flags.context : info.max_position_embeddings;
   plan.weights = info.packed_bytes;
   plan.kv = pages(plan.context) * page_bytes * sequences;

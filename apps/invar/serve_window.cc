@@ -21,7 +21,7 @@ Result<Window> choose_window(const ServeFlags& flags, const std::string& path, i
   question.kv_bytes = flags.engine.kv_bytes;
   question.page_bytes = backend->kv_page_bytes(files.info.kv_layers);
   question.weight_bytes = files.info.packed_bytes;
-  question.free_bytes = free_memory().bytes;
+  question.free_bytes = free_memory(*backend).bytes;
   question.max_sequences = max_sequences;
   const int64_t fits = largest_context(question);
   // Nothing fits: opening the engine says so.

@@ -147,7 +147,9 @@ class Opener {
     options.max_sequences = setting.max_sequences;
     options.context = context_;
     options.prefix_cache_bytes = is_served ? -1 : 0;
-    if (position_bytes_ > 0) options.kv_bytes = kv_bytes(setting);
+    if (position_bytes_ > 0) {
+      INVAR_TRY(options.kv_bytes, kv_bytes(setting));
+    }
     Progress progress("loading " + model_label(path_), Progress::Unit::kBytes);
     options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
     TuningNote note;
@@ -162,12 +164,13 @@ class Opener {
   int exit_code_of(const Error& error) const { return open_exit_code(error, path_); }
 
  private:
-  int64_t kv_bytes(const EngineSetting& setting) const {
+  Result<int64_t> kv_bytes(const EngineSetting& setting) const {
     const int64_t page_bytes = position_bytes_ * kPagePositions;
     const int64_t one_context = (context_ + kPagePositions - 1) / kPagePositions;
     int64_t pages = one_context + setting.extra_pages;
     if (setting.extra_pages < 0) {
-      const auto room = static_cast<int64_t>(free_memory().bytes / 3) / page_bytes;
+      INVAR_TRY(const std::unique_ptr<Backend> backend, open_backend(flags_.engine));
+      const auto room = static_cast<int64_t>(free_memory(*backend).bytes / 3) / page_bytes;
       pages = std::max(one_context, std::min(one_context + 3 * setting.max_sequences, room));
     }
     return pages * page_bytes;

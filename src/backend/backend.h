@@ -256,6 +256,10 @@ class Backend {
   // Nothing to do on a CPU.
   virtual void synchronize() {}
 
+  // Gives up a step wherever it stands, if there is one: nobody looks at what it has computed, and
+  // the next call may be any. For when memory ran out in the middle. Allocates nothing.
+  virtual void drop_step() {}
+
   // Waits within a step, for whoever times single ops: slow on a GPU.
   virtual void synchronize_op() {}
 };

@@ -102,6 +102,7 @@ class TimedBackend final : public Backend {
   }
   std::span<const int32_t> best_ids() const override { return inner_->best_ids(); }
   void synchronize() override;  // ends the step
+  void drop_step() override { inner_->drop_step(); }
   void synchronize_op() override { inner_->synchronize_op(); }
 
  private:

@@ -164,7 +164,7 @@ void CacheFolder::remove_abandoned() const {
 }
 
 bool CacheFolder::make_room(uint64_t num_bytes, uint64_t limit, const std::string& keep,
-                            int& removed) const {
+                            std::vector<std::string>& removed) const {
   if (num_bytes > limit) return false;
   uint64_t total = num_bytes;
   const std::vector<Entry> entries = list();
@@ -175,15 +175,25 @@ bool CacheFolder::make_room(uint64_t num_bytes, uint64_t limit, const std::strin
     if (entry.name == keep) continue;
     remove(entry.name);
     total -= entry.num_bytes;
-    ++removed;
+    removed.push_back(entry.name);
   }
   return true;
 }
 
-uint64_t CacheFolder::free_bytes() const {
+Result<void> CacheFolder::check_disk(uint64_t num_bytes) const {
   struct statvfs info;
-  if (::fstatvfs(folder_.get(), &info) != 0) return UINT64_MAX;
-  return uint64_t{info.f_bavail} * info.f_frsize;
+  if (::fstatvfs(folder_.get(), &info) != 0) return {};
+  const uint64_t free = uint64_t{info.f_bavail} * info.f_frsize;
+  if (free / 2 >= num_bytes) return {};
+  return resource_exhausted("it would take %llu of %llu free bytes, more than half",
+                            static_cast<unsigned long long>(num_bytes),
+                            static_cast<unsigned long long>(free));
+}
+
+void CacheFolder::set_used(const std::string& name, int64_t used_ns) const {
+  const timespec time = {static_cast<time_t>(used_ns / 1'000'000'000), used_ns % 1'000'000'000};
+  const timespec times[] = {time, time};
+  ::utimensat(folder_.get(), name.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
 }  // namespace invar

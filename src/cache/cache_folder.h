@@ -50,10 +50,14 @@ class CacheFolder {
   std::vector<Entry> list() const;
   void remove_abandoned() const;
   // Removes files other than `keep` until all and `num_bytes` more stay within `limit`, and says
-  // whether they do. `removed` counts.
-  bool make_room(uint64_t num_bytes, uint64_t limit, const std::string& keep, int& removed) const;
-  // What the file system has left for us.
-  uint64_t free_bytes() const;
+  // whether they do. `removed` gets their names.
+  bool make_room(uint64_t num_bytes, uint64_t limit, const std::string& keep,
+                 std::vector<std::string>& removed) const;
+  // A cache must not be what fills a disk: an error when so many bytes are more than half of what
+  // the file system has left for us.
+  Result<void> check_disk(uint64_t num_bytes) const;
+  // Sets a file's last use, since 1970.
+  void set_used(const std::string& name, int64_t used_ns) const;
 
  private:
   bool is_temporary(std::string_view name) const;

@@ -1,12 +1,10 @@
 #include "cache/packed_cache.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
+#include "cache/background_writer.h"
 #include "cache/source_files.h"
 
 namespace invar {
@@ -125,13 +123,7 @@ void DiskPackedCache::finish() {
 }
 
 void DiskPackedCache::write_all() {
-  // The reply comes first: 0 means this thread alone.
-  ::setpriority(PRIO_PROCESS, 0, 19);
-  // A file beyond the limit of `ulimit -f` is an error of write(), not the end of the process.
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGXFSZ);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  prepare_background_writer();
   const auto written = write_file();
   if (!written) {
     state_ = State::kNotWritten;
@@ -153,18 +145,14 @@ void DiskPackedCache::write_all() {
 Result<bool> DiskPackedCache::write_file() {
   folder_.remove_abandoned();
   const uint64_t num_bytes = kept_bytes();
-  int removed = 0;
+  std::vector<std::string> removed;
   if (!folder_.make_room(num_bytes, options_.max_bytes, name_, removed)) {
     log(LogLevel::kInfo, "packed cache: %llu bytes are more than the limit of %llu",
         static_cast<unsigned long long>(num_bytes),
         static_cast<unsigned long long>(options_.max_bytes));
     return false;
   }
-  // A cache must not be what fills a disk.
-  if (const uint64_t free = folder_.free_bytes(); free / 2 < num_bytes)
-    return resource_exhausted("it would take %llu of %llu free bytes, more than half",
-                              static_cast<unsigned long long>(num_bytes),
-                              static_cast<unsigned long long>(free));
+  INVAR_TRY_VOID(folder_.check_disk(num_bytes));
   INVAR_TRY(auto temporary, folder_.create_temporary(name_));
   if (!temporary) return false;  // another process writes the same
 
@@ -184,8 +172,8 @@ Result<bool> DiskPackedCache::write_file() {
     folder_.remove(temporary->name);
     return written.error();
   }
-  log(LogLevel::kInfo, "packed cache: %llu bytes written to %s, %d older files removed",
-      static_cast<unsigned long long>(num_bytes), path().c_str(), removed);
+  log(LogLevel::kInfo, "packed cache: %llu bytes written to %s, %zu older files removed",
+      static_cast<unsigned long long>(num_bytes), path().c_str(), removed.size());
   return true;
 }
 

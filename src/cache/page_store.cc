@@ -3,13 +3,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/block_hash.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "cache/background_writer.h"
 
 namespace invar {
 namespace {
@@ -99,6 +103,10 @@ PageStore::~PageStore() {
   }
   changed_.notify_all();
   writer_.join();
+  log(LogLevel::kInfo, "%s: %lld pages loaded, %lld written, %lld damaged, %lld left out",
+      folder_.path().c_str(), static_cast<long long>(counts_.num_loaded),
+      static_cast<long long>(counts_.num_saved), static_cast<long long>(counts_.num_damaged),
+      static_cast<long long>(counts_.num_left_out));
 }
 
 PageStore::Key PageStore::root_key(std::string_view salt) const {
@@ -126,13 +134,16 @@ void PageStore::forget(const Key& key) {
 
 std::optional<std::vector<uint8_t>> PageStore::load(const Key& key,
                                                     std::span<const int32_t> tokens) {
-  const std::string name = file_name(key);
-  const Result<Descriptor> file = folder_.open_file(name);
-  if (!file) {  // gave way to others, or is still waiting to be written
+  {
+    // Before the folder: the writer takes a page from here when its file is there.
     const std::lock_guard lock(mutex_);
     for (const Waiting& page : waiting_)
       if (page.key == key) return page.bytes;
-    keys_.erase(key);
+  }
+  const std::string name = file_name(key);
+  const Result<Descriptor> file = folder_.open_file(name);
+  if (!file) {  // another process made room
+    forget(key);
     return std::nullopt;
   }
   Header header;
@@ -160,17 +171,38 @@ std::optional<std::vector<uint8_t>> PageStore::load(const Key& key,
   return page;
 }
 
+size_t PageStore::take_room(size_t num_pages) {
+  const std::lock_guard lock(mutex_);
+  const size_t room =
+      (kMaxWaitingBytes - waiting_bytes_) / std::max<size_t>(options_.page_bytes, 1);
+  if (room >= num_pages) return num_pages;
+  if (counts_.num_left_out == 0)
+    log(LogLevel::kWarning, "%s: pages are left out, because so many wait to be written already",
+        folder_.path().c_str());
+  counts_.num_left_out += static_cast<int64_t>(num_pages - room);
+  return room;
+}
+
 void PageStore::save(const Key& key, std::span<const int32_t> tokens, std::vector<uint8_t> bytes) {
+  // Whatever takes memory comes first, so that nothing is half done where there is none.
+  std::set<Key> named = {key};
+  const size_t num_bytes = bytes.size();
+  Waiting page{key, {tokens.begin(), tokens.end()}, std::move(bytes), {}};
   {
     const std::lock_guard lock(mutex_);
-    if (keys_.contains(key)) return;
-    if (waiting_bytes_ + bytes.size() > kMaxWaitingBytes) {
-      ++counts_.num_left_out;
-      return;
-    }
-    keys_.insert(key);
-    waiting_bytes_ += bytes.size();
-    waiting_.push_back({key, {tokens.begin(), tokens.end()}, std::move(bytes)});
+    if (keys_.contains(key) || waiting_bytes_ + num_bytes > kMaxWaitingBytes) return;
+    waiting_.push_back(std::move(page));
+    waiting_bytes_ += num_bytes;
+    keys_.merge(named);
+  }
+  changed_.notify_all();
+}
+
+void PageStore::touch(std::vector<Key> keys) {
+  if (keys.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back({{}, {}, {}, std::move(keys)});
   }
   changed_.notify_all();
 }
@@ -186,18 +218,23 @@ PageStore::Counts PageStore::counts() const {
 }
 
 void PageStore::write_all() {
+  prepare_background_writer();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
     const Waiting& page = waiting_.front();  // stays there, where load() finds it
     lock.unlock();
-    const bool is_written = write(page);
+    bool is_written = false;
+    try {
+      is_written = write(page);
+    } catch (const std::bad_alloc&) {  // then it is not kept
+    }
     lock.lock();
-    if (is_written)
-      ++counts_.num_saved;
-    else
+    if (!is_written)
       keys_.erase(page.key);
+    else if (page.touched.empty())
+      ++counts_.num_saved;
     waiting_bytes_ -= page.bytes.size();
     waiting_.pop_front();
     changed_.notify_all();
@@ -205,15 +242,36 @@ void PageStore::write_all() {
 }
 
 bool PageStore::write(const Waiting& page) {
+  if (!page.touched.empty()) {
+    touch_all(page.touched);
+    return true;
+  }
+  return publish(page);
+}
+
+void PageStore::touch_all(const std::vector<Key>& keys) {
+  // Later than what was just written, whose times are the kernel's and may be some milliseconds
+  // behind; never the same time twice.
+  const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  last_touch_ns_ = std::max(now, last_touch_ns_ + 1);
+  for (size_t i = keys.size(); i-- > 0;) folder_.set_used(file_name(keys[i]), last_touch_ns_++);
+}
+
+bool PageStore::publish(const Waiting& page) {
   const std::string name = file_name(page.key);
   const auto complain = [&](const std::string& what) {
     log(LogLevel::kWarning, "a page was not kept on disk: %s", what.c_str());
     return false;
   };
   const uint64_t num_bytes = sizeof(Header) + page.tokens.size() * 4 + page.bytes.size();
-  int removed = 0;
-  if (!folder_.make_room(num_bytes, options_.max_bytes, name, removed))
-    return complain("it is larger than the limit of the folder");
+  std::vector<std::string> removed;
+  const bool fits = folder_.make_room(num_bytes, options_.max_bytes, name, removed);
+  for (const std::string& other : removed) forget(other.substr(0, other.size() - kSuffix.size()));
+  if (!fits) return complain("it is larger than the limit of the folder");
+  if (const Result<void> checked = folder_.check_disk(num_bytes); !checked)
+    return complain(checked.error().message);
   Result<std::optional<CacheFolder::Temporary>> temporary = folder_.create_temporary(name);
   if (!temporary) return complain(temporary.error().message);
   if (!*temporary) return true;  // another process writes the same

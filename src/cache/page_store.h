@@ -42,8 +42,13 @@ class PageStore {
   bool has(const Key& key) const;
   // The bytes of a page; nothing when it is not there or damaged.
   std::optional<std::vector<uint8_t>> load(const Key& key, std::span<const int32_t> tokens);
-  // Written in the background. When too much waits already the page is left out.
+  // How many of so many new pages may be saved now; too much may wait already to be written.
+  size_t take_room(size_t num_pages);
+  // Written in the background, if there is room.
   void save(const Key& key, std::span<const int32_t> tokens, std::vector<uint8_t> bytes);
+  // Of the pages of one text, from its beginning: they were used now. A page is found by way of
+  // those before it only, so the last ones will be the first to give way.
+  void touch(std::vector<Key> keys);
   // Until everything has been written.
   void wait();
 
@@ -57,10 +62,13 @@ class PageStore {
     Key key;
     std::vector<int32_t> tokens;
     std::vector<uint8_t> bytes;
+    std::vector<Key> touched;  // instead of a page
   };
   PageStore(PageStoreOptions options, CacheFolder folder);
   void write_all();
   bool write(const Waiting& page);
+  bool publish(const Waiting& page);
+  void touch_all(const std::vector<Key>& keys);
   void forget(const Key& key);
 
   const PageStoreOptions options_;
@@ -72,6 +80,7 @@ class PageStore {
   size_t waiting_bytes_ = 0;
   bool stopping_ = false;
   Counts counts_;
+  int64_t last_touch_ns_ = 0;  // the writer's
   std::thread writer_;
 };
 

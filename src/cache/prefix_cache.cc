@@ -211,7 +211,7 @@ void PrefixCache::release(Holding& holding) {
   holding = {};
   if (root == nullptr) return;
   --root->num_attached;
-  if (root->num_attached == 0 && root->children.empty()) roots_.erase(std::string(*root->salt));
+  if (root->num_attached == 0 && root->children.empty()) roots_.erase(roots_.find(*root->salt));
 }
 
 void PrefixCache::reset() {
@@ -288,7 +288,7 @@ void PrefixCache::drop(Node& node) {
   Node& parent = *node.parent;
   parent.children.erase(parent.children.find(Tokens(node.tokens)));
   if (parent.parent == nullptr && parent.num_attached == 0 && parent.children.empty())
-    roots_.erase(std::string(*parent.salt));
+    roots_.erase(roots_.find(*parent.salt));
 }
 
 bool PrefixCache::evict_one() {

@@ -34,14 +34,20 @@ bool DiskPages::load(Sequence& sequence, int64_t index, int32_t page) {
   return true;
 }
 
+// From the last page to the first, so that the limit of the folder takes the last ones; what there
+// is no room for is left out at the end.
 void DiskPages::save(Sequence& sequence) {
-  for (int64_t i = 0; i < sequence.holding.depth; ++i) {
-    const PageStore::Key& key = key_of(sequence, i);
-    if (store_->has(key)) continue;
-    std::vector<uint8_t> bytes =
-        pages_.read_page(cache_, sequence.holding.pages[static_cast<size_t>(i)]);
-    store_->save(key, page_tokens(sequence, i), std::move(bytes));
+  const int64_t num_pages = sequence.holding.depth;
+  std::vector<int64_t> missing;
+  for (int64_t i = 0; i < num_pages; ++i)
+    if (!store_->has(key_of(sequence, i))) missing.push_back(i);
+  missing.resize(store_->take_room(missing.size()));
+  for (size_t k = missing.size(); k-- > 0;) {
+    const int64_t i = missing[k];
+    store_->save(key_of(sequence, i), page_tokens(sequence, i),
+                 pages_.read_page(cache_, sequence.holding.pages[static_cast<size_t>(i)]));
   }
+  store_->touch({sequence.page_keys.begin(), sequence.page_keys.begin() + num_pages});
 }
 
 }  // namespace invar

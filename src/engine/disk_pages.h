@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "backend/page_access.h"
-#include "cache/page_source.h"
 #include "cache/page_store.h"
+#include "engine/page_source.h"
 #include "engine/sequence.h"
 
 namespace invar {

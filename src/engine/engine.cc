@@ -102,6 +102,8 @@ class EngineImpl : public Engine {
 
   EngineParts parts_;
   const ModelInfo& model_info_;
+  // A device may return from a step without logits before the step has run (synchronize()).
+  const bool runs_ahead_;
   const RequestLimits limits_;
   const Vocabulary vocabulary_;
   const ChatTemplates templates_;
@@ -137,6 +139,7 @@ class EngineImpl : public Engine {
 EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
     : parts_(std::move(parts)),
       model_info_(parts_.model->info()),
+      runs_ahead_(parts_.backend->device_room().has_value()),
       limits_{parts_.context, parts_.model->info().vocab_size},
       vocabulary_(make_vocabulary(*parts_.tokenizer, model_info_)),
       templates_(parts_.chat_templates),
@@ -335,6 +338,7 @@ void EngineImpl::end_all() {
 // all pages are free, and every sequence computes its keys and values again, which gives the same
 // tokens. All but the newest, which makes room.
 void EngineImpl::recover() {
+  parts_.backend->drop_step();
   scheduler_.reset();
   std::unique_ptr<Sequence> newest;
   if (!sequences_.empty()) {
@@ -401,8 +405,7 @@ void EngineImpl::show_load() {
 // One step: plan, forward, sample. False: there is nothing to run.
 bool EngineImpl::step() {
   for (const auto& sequence : sequences_) sequence->paused = sequence->reply->is_behind();
-  const int num_replies = scheduler_.num_decoding();
-  const StepPlan plan = scheduler_.next_step(pace_.rows(num_replies));
+  const StepPlan plan = scheduler_.next_step(pace_.rows(scheduler_.num_decoding()));
   show_load();
   const Clock::time_point now = Clock::now();
   for (const PlannedWindow& window : plan.windows) {
@@ -414,7 +417,7 @@ bool EngineImpl::step() {
   for (const auto& sequence : sequences_) sequence->reply->show(*sequence);
   if (plan.windows.empty()) {
     runner_.copy_pages(plan);
-    return plan.num_loaded_pages > 0;
+    return plan.did_something();
   }
 
   best_rows_.clear();
@@ -426,8 +429,15 @@ bool EngineImpl::step() {
   counters_.show_work(true);
   counters_.begin_step(plan);
   const Tensor logits = runner_.run(plan);
-  pace_.note(num_replies, plan.num_rows - num_replies,
-             std::chrono::duration<double>(Clock::now() - now).count());
+  const bool has_run = logits.num_rows > 0 || !runs_ahead_;
+  if (has_run) {
+    // Counted in the plan: a reply may have been preempted while it was made.
+    const int64_t num_replies = std::count_if(
+        plan.windows.begin(), plan.windows.end(),
+        [](const PlannedWindow& window) { return window.sequence->num_uncached_tokens() == 1; });
+    pace_.note(num_replies, plan.num_rows - num_replies,
+               std::chrono::duration<double>(Clock::now() - now).count());
+  }
   scheduler_.commit(plan);
 
   int64_t row = 0;
@@ -435,7 +445,7 @@ bool EngineImpl::step() {
   bool is_counted = false;
   const auto count_step = [&] {
     if (!std::exchange(is_counted, true))
-      counters_.end_step(std::chrono::duration<double>(Clock::now() - now).count());
+      counters_.end_step(std::chrono::duration<double>(Clock::now() - now).count(), has_run);
   };
   for (const PlannedWindow& window : plan.windows) {
     Sequence& sequence = *window.sequence;

@@ -96,14 +96,14 @@ void EngineCounters::count_tokens(const Sequence& sequence, size_t num_tokens) {
   reply.counts.last_token = now;
 }
 
-void EngineCounters::end_step(double step_seconds) {
+void EngineCounters::end_step(double step_seconds, bool has_run) {
   ++num_steps_;
   const int64_t num_rows = step_prefill_rows_ + step_decode_rows_;
   step_tokens_.observe(static_cast<double>(num_rows));
   const StepKind kind = step_decode_rows_ == 0    ? StepKind::kPrefill
                         : step_prefill_rows_ == 0 ? StepKind::kDecode
                                                   : StepKind::kMixed;
-  step_seconds_[static_cast<size_t>(kind)].observe(step_seconds);
+  if (has_run) step_seconds_[static_cast<size_t>(kind)].observe(step_seconds);
   const double prefill_share =
       static_cast<double>(step_prefill_rows_) / static_cast<double>(std::max<int64_t>(num_rows, 1));
   prefill_seconds_ = prefill_seconds_ + step_seconds * prefill_share;

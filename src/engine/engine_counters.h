@@ -23,7 +23,8 @@ class EngineCounters {
   void count_prompt(const Sequence& sequence);  // its rows ran
   // It has sampled the last `num_tokens` of its ids, maybe none.
   void count_tokens(const Sequence& sequence, size_t num_tokens);
-  void end_step(double seconds);
+  // `has_run` false: the device is still at it, and the next step's time has the rest of it.
+  void end_step(double seconds, bool has_run);
   void count_end(const Sequence& sequence);  // ended, for whatever reason
 
   // ---- Now

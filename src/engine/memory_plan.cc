@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "backend/backend.h"
 
@@ -84,6 +86,12 @@ FreeMemory free_memory() {
   return result;
 }
 
+FreeMemory free_memory(const Backend& backend) {
+  std::optional<DeviceRoom> device = backend.device_room();
+  if (!device) return free_memory();
+  return {device->free_bytes, std::move(device->device)};
+}
+
 std::string readable_bytes(uint64_t bytes) {
   constexpr double kMiB = 1 << 20;
   const double value = static_cast<double>(bytes);
@@ -133,6 +141,16 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   plan.num_pages = static_cast<int>(num_pages);
   plan.kv_bytes = num_pages * q.page_bytes;
   return plan;
+}
+
+Result<void> check_kv_room(const MemoryPlan& plan, uint64_t page_bytes, const FreeMemory& free) {
+  if (plan.kv_bytes <= free.bytes) return {};
+  const uint64_t fitting = free.bytes / std::max<uint64_t>(page_bytes, 1) * kPagePositions;
+  return resource_exhausted(
+      "keys and values would take %s (kv_bytes) for a context of %ld, and %s are free beside the "
+      "weights (%s); lower kv_bytes, or context: %llu positions fit",
+      readable_bytes(plan.kv_bytes).c_str(), long{plan.context}, readable_bytes(free.bytes).c_str(),
+      free.limited_by.c_str(), static_cast<unsigned long long>(fitting));
 }
 
 }  // namespace invar

@@ -10,13 +10,17 @@
 
 namespace invar {
 
+class Backend;
+
 struct FreeMemory {
   uint64_t bytes = 0;
   std::string limited_by;  // "MemAvailable", "cgroup /sys/fs/cgroup/memory.max"
 };
 
-// The smaller of /proc/meminfo's MemAvailable and what every cgroup on our path leaves.
+// The host's: the smaller of /proc/meminfo's MemAvailable and what every cgroup on our path leaves.
 FreeMemory free_memory();
+// Where the backend has weights and pages: its device's, or the host's.
+FreeMemory free_memory(const Backend& backend);
 
 // The MemAvailable line of /proc/meminfo in bytes; 0 when there is none.
 uint64_t parse_mem_available(std::string_view meminfo);
@@ -43,6 +47,9 @@ struct MemoryPlan {
 // Errors: kInvalidArgument for a context beyond the model's window, kResourceExhausted with what
 // fits and the options to set.
 Result<MemoryPlan> plan_memory(const MemoryQuestion& question);
+
+// The pages that were asked for with kv_bytes against what is free beside the weights.
+Result<void> check_kv_room(const MemoryPlan& plan, uint64_t page_bytes, const FreeMemory& free);
 
 // The most positions for which plan_memory() succeeds; 0: the weights alone are too large.
 int64_t largest_context(const MemoryQuestion& question);

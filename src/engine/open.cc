@@ -44,6 +44,8 @@ Result<void> check_options(const EngineOptions& options) {
       check_range("packed_cache_bytes", options.packed_cache_bytes, 0, int64_t{1} << 50));
   INVAR_TRY_VOID(check_range("prefix_cache_folder_bytes", options.prefix_cache_folder_bytes, 0,
                              int64_t{1} << 50));
+  if (!options.prefix_cache_folder.empty() && options.prefix_cache_bytes == 0)
+    return invalid_argument("prefix_cache_folder needs prefix_cache_bytes other than 0");
   return {};
 }
 
@@ -206,11 +208,17 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   question.kv_bytes = options.kv_bytes;
   question.page_bytes = parts.backend->kv_page_bytes(info.kv_layers);
   question.weight_bytes = info.packed_bytes;
-  const std::optional<DeviceRoom> device = parts.backend->device_room();
-  question.free_bytes = device ? device->free_bytes : free_memory().bytes;
+  FreeMemory free = free_memory(*parts.backend);
+  question.free_bytes = free.bytes;
   question.max_sequences = options.max_sequences;
   const Result<MemoryPlan> memory = plan_memory(question);
   if (!memory) return with_context(options.model, memory.error());
+  free.bytes -= question.weight_bytes;
+  const auto check_room = [&](const FreeMemory& left) -> Result<void> {
+    if (options.kv_bytes == 0) return {};
+    return check_kv_room(*memory, question.page_bytes, left);
+  };
+  INVAR_TRY_VOID(check_room(free));
   parts.packed_cache = open_packed_cache(options, *checkpoint, *parts.backend);
   // What was packed before had a tokenizer that works: it can be made while panels are read. Else a
   // broken one is said before the long work.
@@ -239,6 +247,7 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
     parts.description.packing = "packed now";
   }
 
+  INVAR_TRY_VOID(check_room(free_memory(*parts.backend)));  // weights may take more than foreseen
   INVAR_TRY(parts.page_store,
             open_page_store(options, *checkpoint, *parts.backend, question.page_bytes));
   parts.context = memory->context;

@@ -124,6 +124,10 @@ Result<void> GeneratedReply::fill_mask() {
   return {};
 }
 
+bool GeneratedReply::looks_for_stops() const {
+  return static_cast<int64_t>(result_.token_ids.size()) > spec_.min_tokens;
+}
+
 bool GeneratedReply::is_stop_id(int32_t id) const {
   return std::binary_search(spec_.stop_token_ids.begin(), spec_.stop_token_ids.end(), id);
 }
@@ -141,9 +145,9 @@ bool GeneratedReply::accept(int32_t id, TokenEvent event) {
   if (is_end || is_stop)
     event.text_begin = event.text_end = 0;
   else
-    text_.push(id, num_tokens > spec_.min_tokens, event);
+    text_.push(id, looks_for_stops(), event);
   if (event.is_reasoning) ++num_reasoning_tokens_;
-  if ((is_done || is_last) && !text_.stopped()) text_.finish(event);
+  if ((is_done || is_last) && !text_.stopped()) text_.finish(looks_for_stops(), event);
   stream_->push(std::move(event));
   if (text_.stopped()) result_.stop_text = text_.stop_text();
   if (!text_.stopped() && !is_done && !is_last) return false;
@@ -156,7 +160,7 @@ void GeneratedReply::finish(FinishReason reason, Error error) {
   const Clock::time_point now = Clock::now(), zero;
   // Cancelled or broken: what was held back is in the result alone, no event follows.
   if (TokenEvent none; reason == FinishReason::kCancelled || reason == FinishReason::kError)
-    text_.finish(none);
+    text_.finish(looks_for_stops(), none);
   result_.text = text_.content();
   result_.finish_reason = reason;
   result_.error = std::move(error);

@@ -109,6 +109,7 @@ class GeneratedReply : public Reply {
   std::optional<int32_t> forced_id();
   Result<int32_t> choose(std::span<const float> logits, SamplerScratch& scratch);
   Result<void> fill_mask();
+  bool looks_for_stops() const;  // past min_tokens
   bool is_stop_id(int32_t id) const;
   bool accept(int32_t id, TokenEvent event);
 

@@ -25,11 +25,12 @@ void ReplyText::push(int32_t id, bool look_for_stops, TokenEvent& event) {
   event.is_reasoning = was_inside || in_reasoning();
 }
 
-void ReplyText::finish(TokenEvent& event) {
-  take(detokenizer_.finish(), true, event);
+void ReplyText::finish(bool look_for_stops, TokenEvent& event) {
+  take(detokenizer_.finish(), look_for_stops, event);
   if (parser_ != nullptr)
-    for (ReplyPart& part : parser_->finish()) take_part(std::move(part), true, event);
-  release(event);
+    for (ReplyPart& part : parser_->finish()) take_part(std::move(part), look_for_stops, event);
+  release(Kind::kReasoning, reasoning_watch_, event);
+  release(Kind::kContent, content_watch_, event);
 }
 
 void ReplyText::take(std::string_view text, bool look_for_stops, TokenEvent& event) {
@@ -43,13 +44,15 @@ void ReplyText::take(std::string_view text, bool look_for_stops, TokenEvent& eve
 void ReplyText::take_part(ReplyPart part, bool look_for_stops, TokenEvent& event) {
   if (stopped()) return;
   const bool is_content = part.kind == Kind::kContent;
-  if (!is_content && !(part.kind == Kind::kReasoning && stops_in_reasoning_)) {
-    release(event);  // a stop string ends where another kind of part begins
-    return deliver(std::move(part), event);
-  }
+  const bool is_watched =
+      look_for_stops && (is_content || (part.kind == Kind::kReasoning && stops_in_reasoning_));
+  // A stop string ends where another kind of part begins.
+  if (!is_watched || part.kind != Kind::kReasoning)
+    release(Kind::kReasoning, reasoning_watch_, event);
+  if (!is_watched || !is_content || part.begin != content_watch_.end)
+    release(Kind::kContent, content_watch_, event);
+  if (!is_watched) return deliver(std::move(part), event);
   Watched& watched = is_content ? content_watch_ : reasoning_watch_;
-  if (!look_for_stops || (is_content && part.begin != watched.end)) release(event);
-  if (!look_for_stops) return deliver(std::move(part), event);
   const size_t begin = part.begin - watched.filter.num_held();
   watched.end = part.begin + part.text.size();
   std::string certain = watched.filter.push(part.text);
@@ -58,11 +61,6 @@ void ReplyText::take_part(ReplyPart part, bool look_for_stops, TokenEvent& event
     if (includes_stop_) certain += *stop_;
   }
   deliver({part.kind, std::move(certain), begin}, event);
-}
-
-void ReplyText::release(TokenEvent& event) {
-  release(Kind::kReasoning, reasoning_watch_, event);
-  release(Kind::kContent, content_watch_, event);
 }
 
 void ReplyText::release(Kind kind, Watched& watched, TokenEvent& event) {

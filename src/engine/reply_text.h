@@ -30,7 +30,7 @@ class ReplyText {
   // Fills in everything of `event` that is text. `look_for_stops` false: it goes past the stops.
   void push(int32_t id, bool look_for_stops, TokenEvent& event);
   // Nothing follows: what was held back.
-  void finish(TokenEvent& event);
+  void finish(bool look_for_stops, TokenEvent& event);
 
   bool stopped() const { return stop_ != nullptr; }
   const std::string& stop_text() const { return *stop_; }
@@ -45,7 +45,6 @@ class ReplyText {
   };
   void take(std::string_view text, bool look_for_stops, TokenEvent& event);
   void take_part(ReplyPart part, bool look_for_stops, TokenEvent& event);
-  void release(TokenEvent& event);
   void release(ReplyPart::Kind kind, Watched& watched, TokenEvent& event);
   void deliver(ReplyPart part, TokenEvent& event);
 

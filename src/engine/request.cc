@@ -2,6 +2,7 @@
 #include "engine/request.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/json.h"
 
@@ -39,8 +40,9 @@ constexpr std::string_view kContinueMark = "\x01invar goes on here\x01";
 Result<void> mark_end_of_last_message(Json& messages) {
   const std::vector<Json>& items = std::as_const(messages).items();
   const Json* role = items.empty() ? nullptr : items.back().find("role");
+  const Json* tool_calls = items.empty() ? nullptr : items.back().find("tool_calls");
   if (role == nullptr || !role->is_string() || role->as_string() != "assistant" ||
-      items.back().find("tool_calls") != nullptr)
+      (tool_calls != nullptr && !tool_calls->is_null()))
     return invalid_argument(
         "continue_final_message needs a last message of the assistant, without tool calls");
   Json& last = messages.items().back();
@@ -50,7 +52,7 @@ Result<void> mark_end_of_last_message(Json& messages) {
 
 bool cut_at_mark(std::vector<TextSegment>& segments) {
   for (size_t i = segments.size(); i-- > 0;) {
-    const size_t at = segments[i].text.find(kContinueMark);
+    const size_t at = segments[i].text.rfind(kContinueMark);
     if (at == std::string::npos) continue;
     segments[i].text.resize(at);
     segments.resize(i + 1);
@@ -103,10 +105,11 @@ Result<void> check_prompt_form(const GenerationRequest& request) {
         "prompt_ids, not empty; this one has %d",
         num_forms);
   const bool is_chat = !request.messages.empty() || !request.messages_json.empty();
-  if (!is_chat && (!request.tools_json.empty() || !request.template_kwargs_json.empty()))
+  if (!is_chat && (!request.tools_json.empty() || !request.template_kwargs_json.empty() ||
+                   request.continue_final_message))
     return invalid_argument(
-        "tools_json and template_kwargs_json go with messages, and this request "
-        "has a plain prompt");
+        "tools_json, template_kwargs_json and continue_final_message go with messages, and this "
+        "request has a plain prompt");
   return {};
 }
 
@@ -122,14 +125,18 @@ Result<void> check_stops(const std::vector<std::string>& stops) {
   return {};
 }
 
+Result<void> check_ids(const char* field, std::span<const int32_t> ids, int32_t vocab_size) {
+  for (const int32_t id : ids)
+    if (id < 0 || id >= vocab_size)
+      return invalid_argument("%s has %d; the model has ids 0 to %d", field, id, vocab_size - 1);
+  return {};
+}
+
 Result<std::vector<int32_t>> sorted_stop_ids(std::vector<int32_t> ids, int32_t vocab_size) {
   if (ids.size() > kMaxStopIds)
     return invalid_argument("stop_token_ids has %zu ids, the limit is %zu", ids.size(),
                             kMaxStopIds);
-  for (const int32_t id : ids)
-    if (id < 0 || id >= vocab_size)
-      return invalid_argument("stop_token_ids has %d; the model has ids 0 to %d", id,
-                              vocab_size - 1);
+  INVAR_TRY_VOID(check_ids("stop_token_ids", ids, vocab_size));
   std::sort(ids.begin(), ids.end());
   return ids;
 }
@@ -254,6 +261,8 @@ Result<ReplySpec> make_reply_spec(const GenerationRequest& request, int64_t num_
   if (spec.reasoning_budget.max_tokens >= 0 &&
       (!spec.make_parser || spec.reasoning_budget.closing_ids.empty()))
     return invalid_argument("reasoning_budget needs make_parser and closing_ids");
+  INVAR_TRY_VOID(check_ids("reasoning_budget.closing_ids", spec.reasoning_budget.closing_ids,
+                           limits.vocab_size));
   spec.report_progress = request.report_progress;
   return spec;
 }

@@ -233,9 +233,13 @@ void Scheduler::reuse_full_pages(Sequence& sequence, StepPlan& plan) {
   load_pages(sequence, plan);
 }
 
+bool Scheduler::may_load(const StepPlan& plan) {
+  return plan.num_loaded_pages < kMaxLoadedPages && plan.copies.empty();
+}
+
 // What the cache does not have the source may.
 void Scheduler::load_pages(Sequence& sequence, StepPlan& plan) {
-  while (plan.num_loaded_pages < kMaxLoadedPages && can_load(sequence)) {
+  while (may_load(plan) && has_page_to_load(sequence)) {
     // The last page is left to whoever runs.
     if (cache_.num_available() < 2) return;
     PrefixCache::Holding& holding = sequence.holding;
@@ -254,15 +258,15 @@ void Scheduler::load_pages(Sequence& sequence, StepPlan& plan) {
 }
 
 // The source has the page that comes next.
-bool Scheduler::can_load(Sequence& sequence) const {
+bool Scheduler::has_page_to_load(Sequence& sequence) const {
   if (source_ == nullptr || sequence.all_logits || !stands_at_page(sequence)) return false;
   const int64_t depth = sequence.holding.depth;
   return (depth + 1) * kPagePositions <= reusable_end(sequence) && source_->has(sequence, depth);
 }
 
-// There is more to load than a step may: rather the next step than to compute it.
+// There is more to load than this step may: rather the next step than to compute it.
 bool Scheduler::waits_for_source(Sequence& sequence, const StepPlan& plan) const {
-  return plan.num_loaded_pages >= kMaxLoadedPages && can_load(sequence);
+  return !may_load(plan) && has_page_to_load(sequence);
 }
 
 // An older sequence is about to compute a good part of the page that this one needs next: let it.

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/page_source.h"
 #include "cache/prefix_cache.h"
+#include "engine/page_source.h"
 #include "engine/prompt_pace.h"
 #include "engine/sequence.h"
 
@@ -26,11 +26,16 @@ struct PageCopy {
   int32_t from = 0, to = 0;
 };
 
+// A page that is copied from may give way while the plan is made, and become the target of a later
+// copy or a window's page: their order keeps that right. A page of the source is written at once,
+// before any copy, so nothing is loaded into a plan that has copies.
 struct StepPlan {
   std::vector<PageCopy> copies;  // done in this order before any window runs
   std::vector<PlannedWindow> windows;
   int64_t num_rows = 0;
-  int num_loaded_pages = 0;  // from the source; without windows there is more to do at once
+  int num_loaded_pages = 0;  // from the source
+  // Without windows: there is more to do at once.
+  bool did_something() const { return num_loaded_pages > 0 || !copies.empty(); }
 };
 
 struct SchedulerConfig {
@@ -84,7 +89,8 @@ class Scheduler {
   bool fits_beside_running(const Sequence& sequence) const;
   void reuse_full_pages(Sequence& sequence, StepPlan& plan);
   void load_pages(Sequence& sequence, StepPlan& plan);
-  bool can_load(Sequence& sequence) const;
+  static bool may_load(const StepPlan& plan);
+  bool has_page_to_load(Sequence& sequence) const;
   bool waits_for_source(Sequence& sequence, const StepPlan& plan) const;
   bool waits_for_prefix(const Sequence& sequence) const;
   void reuse_tail(Sequence& sequence, StepPlan& plan);

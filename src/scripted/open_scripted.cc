@@ -31,6 +31,8 @@ Result<void> set_template(const EngineOptions& options, std::string text, Engine
 
 Result<std::unique_ptr<Engine>> open_scripted_engine(const std::string& script_file,
                                                      const EngineOptions& options) {
+  if (!options.prefix_cache_folder.empty())
+    return invalid_argument("prefix_cache_folder: the scripted backend cannot keep pages on disk");
   INVAR_TRY(const std::string text, read_file(script_file, kMaxScriptBytes));
   Result<ScriptFile> parsed = ScriptFile::parse(text);
   if (!parsed) return with_context(script_file, parsed.error());
@@ -61,6 +63,7 @@ Result<std::unique_ptr<Engine>> open_scripted_engine(const std::string& script_f
   parts.num_pages = memory.num_pages;
   parts.max_sequences = options.max_sequences;
   parts.prefill_chunk = std::min(options.prefill_chunk, file->prefill_chunk);
+  parts.step_slowdown = options.step_slowdown;
   if (options.prefix_cache_bytes >= 0)
     parts.prefix_cache_pages = static_cast<int>(
         std::min<uint64_t>(static_cast<uint64_t>(options.prefix_cache_bytes) / question.page_bytes,

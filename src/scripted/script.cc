@@ -110,6 +110,7 @@ Result<ScriptFile> Reader::read(const Json& json) {
   INVAR_TRY(file_.prefill_chunk, json.optional<int>("prefill_chunk", file_.prefill_chunk));
   if (file_.prefill_chunk < 1) return invalid_argument("prefill_chunk must be at least 1");
   if (const Json* turns = json.find("turns")) {
+    if (!turns->is_object()) return invalid_argument("turns must be an object");
     INVAR_TRY_VOID(check_names(*turns, {"user", "tool", "end"}));
     INVAR_TRY(file_.turns.user, turns->optional<std::string>("user", file_.turns.user));
     INVAR_TRY(file_.turns.tool, turns->optional<std::string>("tool", file_.turns.tool));

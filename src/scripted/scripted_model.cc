@@ -5,17 +5,16 @@
 #include <cmath>
 #include <thread>
 
+#include "backend/no_kernels.h"
+
 namespace invar::scripted {
 namespace {
 
 constexpr size_t kBytesPerPosition = 16;  // accounted, never taken
 
-class ScriptedBackend : public Backend {
+class ScriptedBackend : public NoKernels {
  public:
   const BackendInfo& info() const override { return info_; }
-  Result<std::unique_ptr<PackedWeight>> pack(const PackRequest&) override {
-    return unsupported("the scripted backend has no weights");
-  }
   Result<std::unique_ptr<KvCache>> make_kv_cache(std::span<const KvLayerShape>,
                                                  int num_pages) override {
     auto cache = std::make_unique<KvCache>();
@@ -26,23 +25,8 @@ class ScriptedBackend : public Backend {
     return kBytesPerPosition * kPagePositions;
   }
   void copy_page(KvCache&, int, int) override {}
-  void embed(Tensor, std::span<const int32_t>, const PackedWeight&, float) override { none(); }
-  void rms_norm(Tensor, Tensor, std::span<const float>, float, Tensor) override { none(); }
-  void head_rms_norm(Tensor, int, std::span<const float>, float) override { none(); }
-  void linear(Tensor, Tensor, const PackedWeight&, std::span<const float>, Tensor) override {
-    none();
-  }
-  void gated_linear(Tensor, Tensor, const PackedWeight&, Activation) override { none(); }
-  void rope(Tensor, int, std::span<const int32_t>, const RopeSpec&) override { none(); }
-  void attention(Tensor, Tensor, Tensor, Tensor, std::span<const Window>, KvCache&,
-                 const AttentionArgs&) override {
-    none();
-  }
-  void gather_rows(Tensor, Tensor, std::span<const int32_t>) override { none(); }
-  void lm_head(Tensor, Tensor, const PackedWeight&, float) override { none(); }
 
  private:
-  static void none() { INVAR_CHECK(false, "the scripted backend has no kernels"); }
   const BackendInfo info_ = scripted_backend_info();
 };
 

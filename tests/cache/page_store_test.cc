@@ -2,7 +2,9 @@
 #include "cache/page_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -124,6 +126,56 @@ TEST_F(PageStoreTest, TheLongestUnusedGivesWay) {
   EXPECT_EQ(files().size(), 3u);
   EXPECT_FALSE(store->load(keys[1], tokens(1)));
   EXPECT_TRUE(store->load(keys[4], tokens(4)));
+}
+
+TEST_F(PageStoreTest, APageThatGaveWayIsSavedAgain) {
+  const auto store = open("model", 2 * (kPageBytes + 96 + 1024));
+  std::vector<std::string> keys;
+  for (int i = 0; i < 3; ++i) {
+    keys.push_back(PageStore::next_key(store->root_key(""), tokens(i)));
+    store->save(keys.back(), tokens(i), page(static_cast<uint8_t>(i)));
+    store->wait();
+    store->touch({keys.back()});
+    store->wait();
+  }
+  EXPECT_FALSE(store->has(keys[0]));
+  EXPECT_TRUE(store->has(keys[1]));
+  store->save(keys[0], tokens(0), page(0));
+  store->wait();
+  EXPECT_TRUE(store->load(keys[0], tokens(0)));
+  EXPECT_FALSE(store->has(keys[1]));
+}
+
+TEST_F(PageStoreTest, TheEndOfATextGivesWayFirst) {
+  const auto store = open("model", 4 * (kPageBytes + 96 + 1024));
+  std::vector<std::string> keys = {store->root_key("")};
+  for (int i = 0; i < 4; ++i) {
+    keys.push_back(PageStore::next_key(keys.back(), tokens(i)));
+    store->save(keys.back(), tokens(i), page(static_cast<uint8_t>(i)));
+  }
+  keys.erase(keys.begin());
+  store->touch(keys);
+  store->wait();
+  for (size_t left = 4; left-- > 1;) {
+    const auto key = PageStore::next_key(store->root_key("other"), tokens(static_cast<int>(left)));
+    store->save(key, tokens(static_cast<int>(left)), page(9));
+    store->wait();
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(store->has(keys[i]), i < left) << i << " of " << left;
+  }
+}
+
+TEST_F(PageStoreTest, AFileBeyondTheLimitOfTheProcessIsNotTheEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto save_beyond_the_limit = [&] {
+    const rlimit limit = {kPageBytes / 2, kPageBytes / 2};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto store = open();
+    const auto key = PageStore::next_key(store->root_key(""), tokens(0));
+    store->save(key, tokens(0), page(1));
+    store->wait();
+    std::_Exit(store->has(key) ? 1 : 0);
+  };
+  EXPECT_EXIT(save_beyond_the_limit(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(PageStoreTest, AFolderThatOthersMayWriteToIsNotUsed) {

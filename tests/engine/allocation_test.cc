@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "cache/temporary_folder.h"
 #include "engine/fakes.h"
 
 namespace {
@@ -16,8 +17,11 @@ std::atomic<int64_t> countdown = 0;  // 0: none
 thread_local bool is_exempt = false;
 
 bool fails_now() {
-  if (is_exempt || countdown.load(std::memory_order_relaxed) == 0) return false;
-  return countdown.fetch_sub(1) == 1;
+  if (is_exempt) return false;
+  int64_t left = countdown.load(std::memory_order_relaxed);
+  while (left > 0 && !countdown.compare_exchange_weak(left, left - 1)) {
+  }
+  return left == 1;
 }
 
 void* allocate(size_t size, size_t alignment) {
@@ -46,7 +50,25 @@ namespace {
 
 using namespace testing;
 
-GenerationRequest request_of(uint64_t seed) {
+class LetterParser : public ReplyParser {
+ public:
+  std::vector<ReplyPart> push(std::string_view text) override {
+    std::vector<ReplyPart> parts;
+    for (const char c : text) {
+      const bool is_low = static_cast<uint8_t>(c) < 128;
+      parts.push_back({is_low ? ReplyPart::Kind::kContent : ReplyPart::Kind::kReasoning,
+                       std::string(1, c), num_bytes_++});
+    }
+    return parts;
+  }
+  std::vector<ReplyPart> finish() override { return {}; }
+  bool in_reasoning() const override { return false; }
+
+ private:
+  size_t num_bytes_ = 0;
+};
+
+GenerationRequest request_of(uint64_t seed, const std::string& salt = {}) {
   GenerationRequest request;
   request.prompt = std::string(300, 'x') + std::to_string(seed);
   request.max_tokens = 6;
@@ -57,6 +79,9 @@ GenerationRequest request_of(uint64_t seed) {
   request.stop = {"no such text"};
   request.top_logprobs = 2;
   request.report_progress = true;
+  request.cache_salt = salt;
+  request.min_tokens = seed == 0 ? 3 : 0;
+  if (seed == 1) request.make_parser = [] { return std::make_unique<LetterParser>(); };
   return request;
 }
 
@@ -64,21 +89,52 @@ TEST(Allocation, EachFailureEndsAtMostOneRequest) {
   set_log_level(LogLevel::kError);
   is_exempt = true;
   // Pages for two and a half: preemption, eviction and the prefix cache take part.
-  auto engine = fake_engine({.context = 512, .num_pages = 5, .prefill_chunk = 64});
+  EngineParts parts = fake_parts({.context = 512, .num_pages = 5, .prefill_chunk = 64});
+  parts.backend = std::make_unique<FakePagesBackend>();
+  const TemporaryFolder folder;
+  PageStoreOptions store;
+  store.folder = folder.path() + "/pages";
+  store.max_bytes = 8 * FakePagesBackend::kPageBytes;
+  store.page_bytes = FakePagesBackend::kPageBytes;
+  parts.page_store = PageStore::open(store);
+  ASSERT_NE(parts.page_store, nullptr);
+  auto engine = *make_engine(std::move(parts));
+  ConstraintSpec spec;
+  spec.any_json_object = true;
   std::vector<std::vector<int32_t>> expected;
-  for (uint64_t seed = 0; seed < 3; ++seed)
-    expected.push_back(generate(*engine, request_of(seed)).token_ids);
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    GenerationRequest request = request_of(seed);
+    if (seed == 2) request.constraint = *engine->compile_constraint(spec);
+    expected.push_back(generate(*engine, request).token_ids);
+  }
 
+  const std::vector<int32_t> text(40, 'y');
   int64_t num_failed = 0, n = 0;
   for (bool fired = true; fired; ++n) {
     std::vector<std::unique_ptr<TokenStream>> streams;
+    // Every round has pages of its own, under a name that takes memory.
+    const std::string salt = std::string(50, 's') + std::to_string(n);
+    // Compiled anew, so that masks are made anew as well.
+    spec.reasoning_begin = "<" + salt + ">";
+    const auto constraint = *engine->compile_constraint(spec);
     countdown = n + 1;
     for (uint64_t seed = 0; seed < 3; ++seed) {
-      auto stream = engine->submit(request_of(seed));
+      GenerationRequest request = request_of(seed, salt);
+      if (seed == 2) request.constraint = constraint;
+      auto stream = engine->submit(request);
       ASSERT_TRUE(stream.ok());
       streams.push_back(*std::move(stream));
     }
     int failed_now = 0;
+    int64_t num_scored = 0;
+    const Result<void> scored =
+        engine->score(text, [&](int64_t, std::span<const float>) { return ++num_scored > 0; });
+    if (scored) {
+      EXPECT_EQ(num_scored, std::ssize(text));
+    } else {
+      EXPECT_EQ(scored.error().code, ErrorCode::kResourceExhausted);
+      ++failed_now;
+    }
     for (size_t i = 0; i < streams.size(); ++i) {
       const GenerationResult result = finish(*streams[i]);
       if (result.finish_reason == FinishReason::kError) {

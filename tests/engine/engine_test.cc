@@ -196,6 +196,25 @@ TEST(EngineTest, ChatGoesThroughTheTemplate) {
   EXPECT_EQ(*same, *ids);
 }
 
+TEST(EngineTest, TheLastMessageGoesOnWhereItEnds) {
+  auto engine = fake_engine();
+  GenerationRequest request;
+  request.continue_final_message = true;
+  // What the engine itself marks the end with is text like any other.
+  request.messages = {{"user", "hi"}, {"assistant", "a\x01invar goes on here\x01 b"}};
+  EXPECT_EQ(*engine->apply_chat_template(request),
+            "[user]hi[assistant]a\x01invar goes on here\x01 b");
+  request.messages.clear();
+  request.messages_json =
+      R"([{"role":"user","content":"hi"},{"role":"assistant","content":"a","tool_calls":null}])";
+  const auto text = engine->apply_chat_template(request);
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_EQ(*text, "[user]hi[assistant]a");
+  request.messages_json =
+      R"([{"role":"user","content":"hi"},{"role":"assistant","content":"a","tool_calls":[]}])";
+  EXPECT_FALSE(engine->apply_chat_template(request).ok());
+}
+
 TEST(EngineTest, RefusesWhatCannotWork) {
   auto engine = fake_engine({.context = 256});
   const auto error_of = [&](const std::function<void(GenerationRequest&)>& change) {
@@ -209,6 +228,8 @@ TEST(EngineTest, RefusesWhatCannotWork) {
   EXPECT_THAT(error_of([](R& r) { r.prompt.reset(); }), HasSubstr("exactly one of messages"));
   EXPECT_THAT(error_of([](R& r) { r.prompt_ids = {1}; }), HasSubstr("has 2"));
   EXPECT_THAT(error_of([](R& r) { r.tools_json = "[]"; }), HasSubstr("tools_json"));
+  EXPECT_THAT(error_of([](R& r) { r.continue_final_message = true; }),
+              HasSubstr("continue_final_message"));
   EXPECT_THAT(error_of([](R& r) { r.prompt.reset(), r.prompt_ids = {1, 900}; }),
               HasSubstr("prompt token 1 is 900"));
   EXPECT_THAT(error_of([](R& r) { r.prompt.reset(), r.messages_json = std::string(1, '{'); }),

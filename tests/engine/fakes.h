@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/no_kernels.h"
+#include "backend/page_access.h"
 #include "engine/engine_parts.h"
 #include "sampling/random.h"
 
@@ -19,17 +21,14 @@ class FakeCache : public KvCache {
   std::vector<uint64_t> state;  // [num_pages, kPagePositions]
 };
 
-// No arithmetic; only the cache is real. A kernel call would be a mistake of the test.
-class FakeBackend : public Backend {
+// No arithmetic; only the cache is real. As strict about steps as a device that records them.
+class FakeBackend : public NoKernels {
  public:
   FakeBackend() {
     info_.name = "fake";
     info_.arithmetic_id = "fake-1";
   }
   const BackendInfo& info() const override { return info_; }
-  Result<std::unique_ptr<PackedWeight>> pack(const PackRequest&) override {
-    return unsupported("fake");
-  }
   Result<std::unique_ptr<KvCache>> make_kv_cache(std::span<const KvLayerShape>,
                                                  int num_pages) override {
     auto cache = std::make_unique<FakeCache>();
@@ -39,28 +38,41 @@ class FakeBackend : public Backend {
   }
   size_t kv_page_bytes(std::span<const KvLayerShape>) const override { return 1 << 20; }
   void copy_page(KvCache& cache, int from, int to) override {
+    INVAR_CHECK(!is_in_step_, "a page is copied within a step");
     auto& state = static_cast<FakeCache&>(cache).state;
     std::copy_n(state.begin() + from * kPagePositions, kPagePositions,
                 state.begin() + to * kPagePositions);
   }
-  void embed(Tensor, std::span<const int32_t>, const PackedWeight&, float) override { none(); }
-  void rms_norm(Tensor, Tensor, std::span<const float>, float, Tensor) override { none(); }
-  void head_rms_norm(Tensor, int, std::span<const float>, float) override { none(); }
-  void linear(Tensor, Tensor, const PackedWeight&, std::span<const float>, Tensor) override {
-    none();
+  void begin_step() override {
+    INVAR_CHECK(!is_in_step_, "the step before was neither synchronized nor dropped");
+    is_in_step_ = true;
   }
-  void gated_linear(Tensor, Tensor, const PackedWeight&, Activation) override { none(); }
-  void rope(Tensor, int, std::span<const int32_t>, const RopeSpec&) override { none(); }
-  void attention(Tensor, Tensor, Tensor, Tensor, std::span<const Window>, KvCache&,
-                 const AttentionArgs&) override {
-    none();
-  }
-  void gather_rows(Tensor, Tensor, std::span<const int32_t>) override { none(); }
-  void lm_head(Tensor, Tensor, const PackedWeight&, float) override { none(); }
+  void synchronize() override { is_in_step_ = false; }
+  void drop_step() override { is_in_step_ = false; }
+
+ protected:
+  BackendInfo info_;
 
  private:
-  static void none() { INVAR_CHECK(false, "the fake backend has no kernels"); }
-  BackendInfo info_;
+  bool is_in_step_ = false;
+};
+
+// Its pages can be kept on disk.
+class FakePagesBackend : public FakeBackend, public PageAccess {
+ public:
+  static constexpr size_t kPageBytes = kPagePositions * sizeof(uint64_t);
+  size_t kv_page_bytes(std::span<const KvLayerShape>) const override { return kPageBytes; }
+  std::string kv_layout() const override { return "fake"; }
+  std::vector<uint8_t> read_page(const KvCache& cache, int page) const override {
+    std::vector<uint8_t> bytes(kPageBytes);
+    const auto& state = static_cast<const FakeCache&>(cache).state;
+    std::memcpy(bytes.data(), &state[static_cast<size_t>(page) * kPagePositions], kPageBytes);
+    return bytes;
+  }
+  void write_page(KvCache& cache, int page, std::span<const uint8_t> bytes) override {
+    auto& state = static_cast<FakeCache&>(cache).state;
+    std::memcpy(&state[static_cast<size_t>(page) * kPagePositions], bytes.data(), kPageBytes);
+  }
 };
 
 // State of position p: a hash of the token, p, and the states at p - 1, p / 2, p / 3 and one page
@@ -103,7 +115,8 @@ class FakeModel : public Model {
       }
     }
     rows_per_step.push_back(static_cast<int64_t>(batch.token_ids.size()));
-    Tensor logits = ctx.arena.rows(static_cast<int64_t>(batch.logit_rows.size()), info_.vocab_size);
+    Tensor logits = ctx.backend.logits_memory(
+        ctx.arena, static_cast<int64_t>(batch.logit_rows.size()), info_.vocab_size);
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
       const size_t row = static_cast<size_t>(batch.logit_rows[i]);
       for (int64_t id = 0; id < info_.vocab_size; ++id)

@@ -79,6 +79,19 @@ TEST(MemoryPlan, MorePagesForMoreSequencesWhenGiven) {
   EXPECT_EQ(plan_memory(q)->num_pages, 4 * 32);
 }
 
+TEST(MemoryPlan, WhatWasAskedForIsHeldAgainstWhatIsFree) {
+  MemoryQuestion q = question();
+  q.kv_bytes = 32 << 20;
+  const auto plan = plan_memory(q);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(check_kv_room(*plan, q.page_bytes, {32 << 20, "MemAvailable"}).ok());
+  const auto checked = check_kv_room(*plan, q.page_bytes, {20 << 20, "MemAvailable"});
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, ErrorCode::kResourceExhausted);
+  for (const char* part : {"kv_bytes", "context", "5120 positions fit", "MemAvailable"})
+    EXPECT_THAT(checked.error().message, HasSubstr(part));
+}
+
 TEST(DefaultSampling, FollowsGenerationConfig) {
   const auto of = [](const char* text) { return default_sampling(*Json::parse(text), 100); };
   const SamplingParams params =

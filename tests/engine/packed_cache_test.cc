@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Families, PackedModelTest,
                                            "qwen2/model.gguf", "qwen3/model.gguf",
                                            "gemma3/model.gguf"));
 
-TEST(PackedEngine, SecondStartReadsTheCacheAndRepliesTheSame) {
+TEST(RealPackedEngine, SecondStartReadsTheCacheAndRepliesTheSame) {
   const TemporaryFolder temporary;
   EngineOptions options;
   options.model = real_model_path("smollm2-135m-instruct-q4_1.gguf");

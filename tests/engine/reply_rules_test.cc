@@ -51,7 +51,7 @@ GenerationRequest request_of(int64_t max_tokens) {
 
 struct Read {
   GenerationResult result;
-  std::string content, reasoning;
+  std::string content, reasoning, in_order;
   int num_reasoning_tokens = 0;
   std::vector<PromptProgress> progress;
 };
@@ -66,8 +66,10 @@ Read read(Engine& engine, const GenerationRequest& request) {
       continue;
     }
     all.content += event->text;
-    for (const ReplyPart& part : event->parts)
+    for (const ReplyPart& part : event->parts) {
       (part.kind == Kind::kContent ? all.content : all.reasoning) += part.text;
+      all.in_order += part.text;
+    }
     all.num_reasoning_tokens += event->is_reasoning;
   }
   all.result = (*stream)->result();
@@ -107,6 +109,20 @@ TEST(ReplyRules, StopTextEndsWhereAnotherPartBegins) {
   EXPECT_EQ(all.content, "a STOP b");
   EXPECT_EQ(all.reasoning, "x");
   EXPECT_EQ(all.result.stop_text, "");
+}
+
+TEST(ReplyRules, HeldTextComesBeforeAnotherPart) {
+  for (const char* said : {"a ST(x)OP b", "a ST(x ST)OP b", "(a ST)OP(ST)b"}) {
+    auto engine = scripted(said);
+    GenerationRequest request = parsed_request(100);
+    request.stop = {"STOP"};
+    std::string expected = said;
+    std::erase_if(expected, [](char c) { return c == '(' || c == ')'; });
+    for (const bool in_reasoning : {false, true}) {
+      request.stop_in_reasoning = in_reasoning;
+      EXPECT_EQ(read(*engine, request).in_order, expected) << in_reasoning;
+    }
+  }
 }
 
 TEST(ReplyRules, StopTextMayBeIncluded) {
@@ -151,6 +167,15 @@ TEST(ReplyRules, NothingEndsBeforeMinTokens) {
   for (size_t i = 0; i < 8; ++i) EXPECT_NE(longer.result.token_ids[i], 257);
   request.min_tokens = 13;
   EXPECT_FALSE(engine->submit(request).ok());
+
+  auto cut = scripted("a\xe2");  // a character that never ends: shown as U+FFFD at the limit
+  request = request_of(2);
+  request.stop = {"\xef\xbf\xbd"};
+  EXPECT_EQ(read(*cut, request).result.finish_reason, FinishReason::kStop);
+  request.min_tokens = 2;
+  const Read whole = read(*cut, request);
+  EXPECT_EQ(whole.result.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(whole.content, "a\xef\xbf\xbd");
 }
 
 TEST(ReplyRules, ReasoningBudgetClosesIt) {
@@ -169,6 +194,12 @@ TEST(ReplyRules, ReasoningBudgetClosesIt) {
   EXPECT_EQ(read(*engine, request).reasoning, "long though");
   request.reasoning_budget = {5, {}};
   EXPECT_FALSE(engine->submit(request).ok());
+  for (const int32_t id : {100000, -1}) {
+    request.reasoning_budget = {5, {'.', id}};
+    const auto refused = engine->submit(request);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("reasoning_budget.closing_ids"), std::string::npos);
+  }
 }
 
 TEST(ReplyRules, ProgressOfThePrompt) {

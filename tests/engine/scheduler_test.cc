@@ -50,6 +50,13 @@ Trace random_trace(std::mt19937& rng) {
     const size_t own = rng() % (static_cast<size_t>(length) + 1);
     for (size_t k = own; k < static_cast<size_t>(length); ++k)
       request->sequence.token_ids[k] = static_cast<int32_t>(rng() % 4);
+    // Or the beginning of an earlier text, such that tails of pages are found again.
+    if (i > 0 && rng() % 2 == 0) {
+      const std::vector<int32_t>& other = trace.requests[rng() % i]->sequence.token_ids;
+      const size_t shared = std::min(other.size() - rng() % std::min<size_t>(other.size(), 50),
+                                     request->sequence.token_ids.size());
+      std::copy_n(other.begin(), shared, request->sequence.token_ids.begin());
+    }
     request->sequence.use_prefix_cache = rng() % 5 != 0;
     if (rng() % 6 == 0) request->sequence.cache_salt = "other";
     request->sequence.num_prompt_tokens = length;
@@ -74,6 +81,17 @@ using Contents = std::vector<std::vector<uint64_t>>;
 
 uint64_t history(uint64_t before, int32_t token) {
   return (before ^ static_cast<uint64_t>(token + 1)) * 0x9E3779B97F4A7C15u + 1;
+}
+
+// Page `index` of the sequence's tokens.
+std::vector<uint64_t> page_of(const Sequence& s, int64_t index) {
+  std::vector<uint64_t> page(kPagePositions);
+  uint64_t value = s.cache_salt.empty() ? 7 : 8;
+  for (int64_t p = 0; p < (index + 1) * kPagePositions; ++p) {
+    value = history(value, s.token_ids[static_cast<size_t>(p)]);
+    page[static_cast<size_t>(p % kPagePositions)] = value;
+  }
+  return page;
 }
 
 void check_pages(const Trace& trace, const BlockPool& pool, const PrefixCache& cache) {
@@ -111,23 +129,12 @@ class FakeSource : public PageSource {
       lost_.insert(key_of(s, index));
       return false;
     }
-    uint64_t value = s.cache_salt.empty() ? 7 : 8;
-    for (int64_t p = 0; p < (index + 1) * kPagePositions; ++p) {
-      value = history(value, s.token_ids[static_cast<size_t>(p)]);
-      if (p >= index * kPagePositions) at[static_cast<size_t>(p % kPagePositions)] = value;
-    }
-    ++num_loaded;
+    at = page_of(s, index);
     return true;
   }
-  int64_t num_loaded = 0;
 
  private:
-  static uint64_t key_of(const Sequence& s, int64_t index) {
-    uint64_t value = s.cache_salt.empty() ? 7 : 8;
-    for (int64_t p = 0; p < (index + 1) * kPagePositions; ++p)
-      value = history(value, s.token_ids[static_cast<size_t>(p)]);
-    return value >> 5;
-  }
+  static uint64_t key_of(const Sequence& s, int64_t index) { return page_of(s, index).back() >> 5; }
   Contents& contents_;
   std::mt19937& rng_;
   std::set<uint64_t> lost_;
@@ -216,7 +223,7 @@ void simulate(Trace& trace, std::mt19937& rng) {
     check_pages(trace, pool, cache);
     run_plan(plan, contents);
     if (plan.windows.empty()) {
-      if (plan.num_loaded_pages > 0) continue;
+      if (plan.did_something()) continue;
       EXPECT_EQ(oldest, nullptr) << "somebody could run and nothing does";
       continue;
     }
@@ -445,6 +452,52 @@ TEST(Scheduler, SaltsAndOptOutShareNothing) {
   EXPECT_EQ(rows("key a", true), 300);
   EXPECT_EQ(rows("key b", true), 300);
   EXPECT_EQ(rows("key a", true), 1);
+}
+
+// Has the first pages of one sequence.
+class SourceOfOne : public PageSource {
+ public:
+  SourceOfOne(Contents& contents, const Sequence& sequence) : contents_(contents), of_(sequence) {}
+  bool has(Sequence& s, int64_t) override { return &s == &of_; }
+  bool load(Sequence& s, int64_t index, int32_t page) override {
+    contents_[static_cast<size_t>(page)] = page_of(s, index);
+    return true;
+  }
+
+ private:
+  Contents& contents_;
+  const Sequence& of_;
+};
+
+// The kept tail that one prompt has copied is dropped when a longer page of another one is loaded
+// in the same step: what takes its place must not be there before the copy is done.
+TEST(Scheduler, LoadedPagesAreNotCopiedInstead) {
+  constexpr int kNumPages = 8;
+  BlockPool pool(kNumPages);
+  PrefixCache cache(pool, kNumPages, kPagePositions);
+  Contents contents(kNumPages, std::vector<uint64_t>(kPagePositions));
+  const auto a = text_of(0, 200, 0), b = text_of(1, 200, 100), c = text_of(2, 200, 400);
+  SourceOfOne source(contents, *c);
+  Scheduler scheduler({.max_sequences = 4, .prefill_chunk = 1000}, cache, kNumPages, &source);
+  const auto run = [&] {
+    const StepPlan plan = scheduler.next_step();
+    run_plan(plan, contents);
+    scheduler.commit(plan);
+    return plan;
+  };
+  scheduler.add(*a);
+  run();
+  scheduler.remove(*a);  // its tail is kept
+  scheduler.add(*b);
+  scheduler.add(*c);
+  const StepPlan first = run();
+  EXPECT_EQ(first.copies.size(), 1u);
+  EXPECT_EQ(b->num_uncached_tokens(), 0);
+  EXPECT_EQ(b->num_reused_tokens, 200);
+  EXPECT_EQ(first.num_loaded_pages, 0);
+  EXPECT_EQ(run().num_loaded_pages, 2);
+  EXPECT_EQ(c->num_uncached_tokens(), 0);
+  EXPECT_EQ(c->num_reused_tokens, 2 * kPagePositions);
 }
 
 TEST(BlockPool, CountsUsers) {

@@ -30,6 +30,7 @@ TEST(ScriptFile, RefusesWhatItDoesNotKnow) {
       {R"({"specials":{"<a>":256,"<b>":256}})", "the same id"},
       {R"({"rules":[{"contains":"x","key":"none"}]})", "'none', which has no script"},
       {R"({"a":[],"scripts":{"a":[]}})", "there twice"},
+      {R"({"turns":5})", "turns must be an object"},
   };
   for (const auto& [text, message] : cases) {
     const auto file = ScriptFile::parse(text);
@@ -74,6 +75,14 @@ class ScriptedEngineTest : public ::testing::Test {
  private:
   std::string path_;
 };
+
+TEST_F(ScriptedEngineTest, RefusesToKeepPagesOnDisk) {
+  EngineOptions options;
+  options.prefix_cache_folder = "no such folder";
+  const auto engine = open_scripted_engine("no such script", options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_THAT(engine.error().message, HasSubstr("prefix_cache_folder"));
+}
 
 TEST_F(ScriptedEngineTest, PiecesOfAStepComeOutOfOneStep) {
   const auto engine = open(R"({"a":[{"pieces":["41","4242","43"]},{"pieces":["44"]}]})");

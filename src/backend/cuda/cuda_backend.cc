@@ -363,6 +363,13 @@ class CudaBackend : public Backend {
     read_best();
   }
 
+  void drop_step() override {
+    runner_->drop();
+    record_.clear();
+    num_run_ = 0;
+    best_of_ = {};
+  }
+
   void synchronize_op() override {
     op_by_op_ = true;
     if (num_run_ < record_.ops.size()) runner_->run_from(record_, num_run_);

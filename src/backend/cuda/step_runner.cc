@@ -144,6 +144,17 @@ void StepRunner::run_from(const StepRecord& record, size_t first_op) {
   launch_ops(record, recorded_plan_, first_op);
 }
 
+void StepRunner::drop() {
+  cudaStreamCaptureStatus status;
+  CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
+  if (status != cudaStreamCaptureStatusNone) {
+    cudaGraph_t graph = nullptr;
+    CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+  }
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
 void StepRunner::capture(Program& program) {
   ++counts_.captures;
   cudaGraph_t graph;

@@ -31,6 +31,8 @@ class StepRunner {
   void run(const StepRecord& record);
   // Op by op: those of `record` from `first_op` on; `record` begins with what ran before.
   void run_from(const StepRecord& record, size_t first_op);
+  // Of a step that was given up, maybe in the middle of a launch: waits for what has begun.
+  void drop();
 
   // Of the step that ran last, on the device.
   void* buffer(int index) const;
