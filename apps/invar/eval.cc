@@ -201,7 +201,10 @@ int open_reference(const EvalFlags& flags, const EngineFlags& engine_flags, cons
   if (flags.against.empty() && flags.against_backend.empty()) return kExitOk;
   EngineFlags other = engine_flags;
   if (!flags.against_backend.empty()) other.backend = flags.against_backend;
-  if (other.backend != "cpu") other.cpu_isa.clear();
+  if (other.backend != "cpu") {
+    other.cpu_isa.clear();
+    other.activation_bits = EngineFlags().activation_bits;
+  }
   if (other.backend != "cuda") other.cuda_switches.clear();
   int code = kExitOk;
   reference.engine =

@@ -33,10 +33,11 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
       return invalid_argument(
           "switches '%s' (--cuda-switches) are for the cuda backend, not for %s",
           options.switches.c_str(), entry.name.data());
-    if (entry.name == name && name == "cuda" &&
+    if (entry.name == name && name != "cpu" &&
         (!options.isa.empty() || options.activation_bits != 8))
       return invalid_argument(
-          "the cuda backend has one arithmetic: leave out cpu_isa and activation_bits");
+          "the %s backend has one arithmetic: leave out cpu_isa and activation_bits",
+          entry.name.data());
     if (entry.name == name) return entry.make(options);
     known += known.empty() ? "" : ", ";
     known += entry.name;

@@ -6,6 +6,7 @@ import time
 import unittest
 
 from harness import INVAR, CommandTest, tiny_gguf
+from test_verify import golden_model
 
 COMMANDS = ["run", "serve", "pull", "list", "cache", "info", "plan", "eval", "bench", "tokenize", "completion"]
 
@@ -109,6 +110,24 @@ class FlagTest(CommandTest):
         ):
             with self.subTest(arguments=arguments):
                 self.assert_fails(self.run_invar(*arguments), 2, word)
+
+    def test_flags_that_the_backend_does_not_have(self):
+        model = golden_model("llama", self.folder / "llama")
+        (self.folder / "t.txt").write_text("some text")
+        for command in (
+            ["info"],
+            ["plan"],
+            ["bench", "--prefill", "0"],
+            ["profile"],
+            ["verify"],
+            ["run", "--prompt", "x"],
+            ["eval", "--text", str(self.folder / "t.txt")],
+            ["serve", "--port", "0"],
+        ):
+            for flags in (["--cpu-isa", "portable"], ["--activations", "12"]):
+                with self.subTest(command=command[0], flags=flags):
+                    given = [command[0], model, *command[1:], "--backend", "reference", *flags]
+                    self.assert_fails(self.run_invar(*given), 2, "the reference backend")
 
     def test_comparisons_exclude_each_other(self):
         text = self.folder / "t.txt"
