@@ -73,8 +73,8 @@ export async function startServer(...flags) {
 // script and refusals of its content security policy.
 export async function newPage(browser, url, options = {}) {
   const context = await browser.newContext({viewport: {width: 1280, height: 800}, reducedMotion: 'reduce', ...options});
+  context.setDefaultTimeout(PATIENCE_MS);  // other tabs of it too
   const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
   const {origin} = new URL(url);
   const foreign = [], complaints = [];
   await context.route(target => target.origin !== origin, route => {

@@ -288,7 +288,11 @@ describe('load', () => {
     await send(page, 'KEY:slow');
     await page.waitForSelector('.requests td:has-text("decode")');
     await shot(page, 'requests');
-    await page.click('.requests button');
+    // The rows are kept up to date, and the button in them is not taken from under a hand.
+    const button = await page.waitForSelector('.requests button');
+    const before = await page.textContent('.requests td:nth-child(3)');
+    await page.waitForFunction(text => document.querySelector('.requests td:nth-child(3)')?.textContent !== text, before);
+    await button.click();
     const reply = await ended(page);
     assert.match(await reply.locator('.error').textContent(), /cancelled/);
     await page.waitForSelector('.requests .note');

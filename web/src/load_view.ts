@@ -26,6 +26,9 @@ export class LoadView {
   private readonly charts = el('div', {class: 'charts'}, this.output.element, this.input.element, this.running.element);
   private readonly requests = el('div', {class: 'requests'});
   private readonly problem = el('p', {class: 'note', hidden: true});
+  // Of the requests that are shown, in order: a row stays while its request runs, as somebody may be
+  // about to press its button.
+  private rows: {id: string; cells: HTMLElement[]}[] = [];
   private before: {samples: Samples; at: number} | undefined;
   private timer = 0;
 
@@ -56,7 +59,7 @@ export class LoadView {
     this.problem.hidden = metrics.status === 'fulfilled';
     if (metrics.status === 'rejected') this.problem.textContent = because('/metrics', metrics.reason);
     if (requests.status === 'fulfilled') this.showRequests(requests.value.data);
-    else this.requests.replaceChildren(el('p', {class: 'note'}, because('/v1/requests', requests.reason)));
+    else this.showNoRequests(because('/v1/requests', requests.reason));
   }
 
   private showMetrics(samples: Samples): void {
@@ -86,20 +89,27 @@ export class LoadView {
   }
 
   private showRequests(entries: readonly RequestEntry[]): void {
-    if (entries.length === 0) {
-      this.requests.replaceChildren(el('p', {class: 'note'}, 'None now.'));
-      return;
+    if (entries.length === 0) return this.showNoRequests('None now.');
+    if (entries.length !== this.rows.length || entries.some(({id}, index) => id !== this.rows[index]?.id)) {
+      const head = el('tr', {}, ...['State', 'Prompt', 'Output', 'Age', ''].map(text => el('th', {scope: 'col'}, text)));
+      this.rows = entries.map(({id}) => ({id, cells: [el('td'), el('td'), el('td'), el('td')]}));
+      this.requests.replaceChildren(el('table', {}, el('thead', {}, head), el('tbody', {}, ...entries.map(({id, endpoint}, index) =>
+          el('tr', {title: `${id}, ${endpoint}`}, ...this.rows[index]?.cells ?? [],
+              el('td', {}, iconButton('close', `Cancel ${id}`, () => void this.cancel(id))))))));
     }
-    const head = el('tr', {}, ...['State', 'Prompt', 'Output', 'Age', ''].map(text => el('th', {scope: 'col'}, text)));
-    this.requests.replaceChildren(el('table', {}, el('thead', {}, head), el('tbody', {}, ...entries.map(entry => {
+    entries.forEach((entry, index) => {
       const isReading = entry.state === 'prefill' && entry.prefilled_tokens !== undefined;
-      return el('tr', {title: `${entry.id}, ${entry.endpoint}`},
-          el('td', {}, entry.state),
-          el('td', {}, `${isReading ? `${count(entry.prefilled_tokens ?? 0)} of ` : ''}${count(entry.prompt_tokens)}`),
-          el('td', {}, count(entry.completion_tokens)),
-          el('td', {}, duration(entry.age_ms)),
-          el('td', {}, iconButton('close', `Cancel ${entry.id}`, () => void this.cancel(entry.id))));
-    }))));
+      const texts = [
+        entry.state, `${isReading ? `${count(entry.prefilled_tokens ?? 0)} of ` : ''}${count(entry.prompt_tokens)}`,
+        count(entry.completion_tokens), duration(entry.age_ms),
+      ];
+      this.rows[index]?.cells.forEach((cell, column) => cell.textContent = texts[column] ?? '');
+    });
+  }
+
+  private showNoRequests(why: string): void {
+    this.rows = [];
+    this.requests.replaceChildren(el('p', {class: 'note'}, why));
   }
 
   private async cancel(id: string): Promise<void> {
