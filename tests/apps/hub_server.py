@@ -128,7 +128,7 @@ class HubServer:
         if "close_at" in how:
             body = body[: int(len(body) * how["close_at"])]
         if how.get("close_once"):
-            self.misbehave = {}
+            self.misbehave = how.get("then", {})
         if "length_off_by" in how and how["length_off_by"] < 0:
             body = body[: how["length_off_by"]]
         try:
@@ -138,6 +138,8 @@ class HubServer:
                     handler.wfile.flush()
                     time.sleep(how["slow_s"] / 10)
             else:
+                if "hold" in how:
+                    how["hold"].wait()
                 handler.wfile.write(body)
         except (BrokenPipeError, ConnectionResetError):
             pass

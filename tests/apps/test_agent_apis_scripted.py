@@ -3,17 +3,14 @@ its events come, how it ends and fails. Takes seconds; no model."""
 
 import http.client
 import json
-import os
 import signal
-import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import api_streams
-from harness import INVAR
+from harness import PATIENCE, ServerProcess
 from test_chat_api import ChatServerTest
 
 
@@ -41,7 +38,8 @@ SCRIPT = {
         "patch": {"text": call_text("patch", {"input": 'a "b"\n\u00e9\U0001f600'}), "cut": 3},
         "maps": {"text": call_text("mcp__maps__look", {"at": "x"}) + call_text("bare", {})},
         "loop": {"by_tool_results": LOOP},
-        "silent": {"text": "ab", "cut": 1, "delay_ms": 1100},
+        "silent": {"text": "a", "delay_ms": 2500},
+        "endless": {"steps": [{"text": "a", "delay_ms": 20, "repeat": 100000}]},
         "fault": {"text": "Hello there.", "cut": 1, "fail_at_step": 4},
         "nan": {"text": "Hello there.", "cut": 1, "nan_at_step": 4},
         "first": {"text": "x", "fail_at_step": 0},
@@ -77,27 +75,14 @@ class ScriptedTest(ChatServerTest):
         folder = tempfile.TemporaryDirectory(prefix="invar-script-")
         script = Path(folder.name) / "script.json"
         script.write_text(json.dumps(SCRIPT))
-        server = subprocess.Popen(
-            [INVAR, "serve", "--backend", "scripted", "--script", str(script), "--port", "0", *cls.flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "INVAR_PACKED_CACHE": "off"},
-        )
-        address = server.stdout.readline().decode().strip()
-        for _ in range(600):
-            try:
-                with urllib.request.urlopen(address + "/health", timeout=10):
-                    break
-            except urllib.error.HTTPError:
-                time.sleep(0.02)
+        server = ServerProcess(cls, "--backend", "scripted", "--script", script, *cls.flags).wait_ready()
         folder.cleanup()
-        return server, address
+        return server
 
     @classmethod
     def setUpClass(cls):
-        if not INVAR:
-            raise AssertionError("INVAR_BIN names the invar binary under test; it is not set")
-        cls.server, cls.address = cls.start()
+        cls.server = cls.start()
+        cls.address = cls.server.address
 
     def events(self, path, body, **fields):
         return api_streams.parse(self.post(path, {**body, "stream": True, **fields}))
@@ -465,20 +450,20 @@ class StreamsFromOutsideTest(ScriptedTest):
 
     def test_cancelled_by_id(self):
         for path, body, final in (
-            ("/v1/responses", {"input": "KEY: silent"}, "response.failed"),
-            ("/v1/messages", {"messages": [{"role": "user", "content": "KEY: silent"}], "max_tokens": 9}, "error"),
+            ("/v1/responses", {"input": "KEY: endless"}, "response.failed"),
+            ("/v1/messages", {"messages": [{"role": "user", "content": "KEY: endless"}], "max_tokens": 100000}, "error"),
         ):
-            connection = http.client.HTTPConnection(self.address.removeprefix("http://"), timeout=30)
+            connection = http.client.HTTPConnection(self.server.netloc, timeout=PATIENCE)
             connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             first = answer.readline() + answer.readline()
             opening = json.loads(first.split(b"\n")[1].removeprefix(b"data: "))
             name = (opening.get("response") or opening.get("message"))["id"]
-            with urllib.request.urlopen(self.address + "/v1/requests", timeout=10) as listed:
+            with urllib.request.urlopen(self.address + "/v1/requests", timeout=PATIENCE) as listed:
                 (entry,) = json.load(listed)["data"]
             self.assertEqual((entry["id"], entry["endpoint"]), (name, path))
             cancel = urllib.request.Request(self.address + "/v1/requests/" + name, method="DELETE")
-            with urllib.request.urlopen(cancel, timeout=10) as cancelled:
+            with urllib.request.urlopen(cancel, timeout=PATIENCE) as cancelled:
                 self.assertTrue(json.load(cancelled)["cancelled"])
             events = api_streams.parse(first + answer.read())
             connection.close()
@@ -489,19 +474,18 @@ class StreamsFromOutsideTest(ScriptedTest):
 
     def test_draining_ends_streams(self):
         for path, body in (
-            ("/v1/responses", {"input": "KEY: silent"}),
-            ("/v1/messages", {"messages": [{"role": "user", "content": "KEY: silent"}], "max_tokens": 9}),
+            ("/v1/responses", {"input": "KEY: endless"}),
+            ("/v1/messages", {"messages": [{"role": "user", "content": "KEY: endless"}], "max_tokens": 100000}),
         ):
-            server, address = self.start()
-            connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+            server = self.start()
+            connection = http.client.HTTPConnection(server.netloc, timeout=PATIENCE)
             connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             first = answer.readline()
-            server.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGTERM)
             events = api_streams.parse(first + answer.read())
-            self.assertEqual(server.wait(10), 0)
+            self.assertEqual(server.wait(), 0)
             connection.close()
-            server.stdout.close()
             if path == "/v1/responses":
                 self.assertEqual(events[-1][0], "response.failed")
                 self.assertEqual(events[-1][1]["response"]["error"]["code"], "draining")
@@ -513,7 +497,7 @@ class StreamsFromOutsideTest(ScriptedTest):
     def test_head_of_the_page(self):
         request = urllib.request.Request(self.address + "/", method="HEAD")
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 self.assertEqual((answer.status, answer.read()), (200, b""))
         except urllib.error.HTTPError as error:
             with error:

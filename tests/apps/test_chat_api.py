@@ -3,18 +3,14 @@ and from the cache (reported cases D5, D7, D8), and bodies that are refused."""
 
 import hashlib
 import json
-import os
 import random
-import subprocess
 import threading
 import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import INVAR, CommandTest, need_smollm2, real_models_folder
-
-QWEN = real_models_folder() / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+from harness import PATIENCE, CommandTest, ServerProcess, need_qwen, need_smollm2
 
 
 class ChatServerTest(CommandTest):
@@ -27,34 +23,14 @@ class ChatServerTest(CommandTest):
     def setUpClass(cls):
         if cls.model is None:
             raise unittest.SkipTest("only a base")
-        if not INVAR:
-            raise AssertionError("INVAR_BIN names the invar binary under test; it is not set")
-        cls.server = subprocess.Popen(
-            [INVAR, "serve", str(cls.model()), "--port", "0", "--alias", "tiny", *cls.flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "INVAR_PACKED_CACHE": "off"},
-        )
-        cls.address = cls.server.stdout.readline().decode().strip()
-        for _ in range(1200):
-            try:
-                with urllib.request.urlopen(cls.address + "/health", timeout=10):
-                    return
-            except urllib.error.HTTPError:
-                threading.Event().wait(0.1)
-        raise AssertionError("the server did not become ready")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        cls.server.wait(30)
+        cls.server = ServerProcess(cls, cls.model(), "--alias", "tiny", *cls.flags).wait_ready()
+        cls.address = cls.server.address
 
     def post(self, path, body, expect=200):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=300) as answer:
+            with urllib.request.urlopen(request, timeout=5 * PATIENCE) as answer:
                 status, raw = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -371,7 +347,7 @@ class SmolLm2Test(ChatServerTest):
         ).encode()
         for _ in range(20):  # more than run at once: they would fill every place for minutes
             call = urllib.request.Request(self.address + "/v1/chat/completions", request, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(call, timeout=60) as answer:
+            with urllib.request.urlopen(call, timeout=PATIENCE) as answer:
                 answer.readline()
         self.chat("still answering?", max_tokens=4)
 
@@ -379,9 +355,7 @@ class SmolLm2Test(ChatServerTest):
 class QwenToolsTest(ChatServerTest):
     @staticmethod
     def model():
-        if not QWEN.exists():
-            raise AssertionError(f"{QWEN} is missing; run tools/fetch_models.py")
-        return QWEN
+        return need_qwen()
 
     flags = ("--context", "4096")
     tools = [
@@ -461,7 +435,7 @@ class OperatorTest(ChatServerTest):
     flags = ("--context", "1024", "--chat-template", template, "--temp", "0.25", "--top-k", "7")
 
     def get(self, path):
-        with urllib.request.urlopen(self.address + path, timeout=30) as answer:
+        with urllib.request.urlopen(self.address + path, timeout=PATIENCE) as answer:
             return json.load(answer)
 
     def test_template_and_sampling(self):

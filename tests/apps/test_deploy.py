@@ -4,10 +4,16 @@ itself, the container file's rules, what the guide says of both."""
 import json
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
+
+from harness import PATIENCE, CommandTest, ServerProcess, need_smollm2, until
+from unit_sandbox import sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -47,6 +53,37 @@ class UnitTest(unittest.TestCase):
     def test_it_is_killed_only_after_the_drain(self):
         seconds = int(re.search(r"^TimeoutStopSec=(\d+)$", self.unit.read_text(), re.M)[1])
         self.assertGreater(seconds, 8 + 1)
+
+
+class SandboxTest(CommandTest):
+    """The server does all its work behind the unit's filters: it loads, writes the packed cache, answers
+    and ends. Its view of the file system, its user and IPAddressDeny= need systemd and are not tried."""
+
+    def confined(self):
+        return sandbox((DEPLOY / "invar.service").read_text())
+
+    def test_the_filters_are_there(self):
+        for code in ("import socket; socket.socket(socket.AF_UNIX)", "import os; os.sched_setaffinity(0, {0})",
+                     "import os; os.chroot('/')"):  # fmt: skip
+            run = subprocess.run([sys.executable, "-c", code], preexec_fn=self.confined(), capture_output=True, check=False)
+            self.assertIn("PermissionError", run.stderr.decode(), code)
+
+    def test_it_serves(self):
+        cache = self.folder / "packed"
+        environment = {**self.environment, "INVAR_PACKED_CACHE": str(cache), "INVAR_API_KEY": "k"}
+        flags = ["--alias", "tiny", "--context", "512"]
+        server = ServerProcess(self, need_smollm2(), *flags, environment=environment, preexec_fn=self.confined())
+        server.wait_ready()
+        until(lambda: cache.exists() and [f for f in cache.iterdir() if f.suffix != ".part"], "packed weights are kept")
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": 8}
+        headers = {"Content-Type": "application/json", "Authorization": "Bearer k"}
+        request = urllib.request.Request(server.address + "/v1/chat/completions", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            self.assertEqual(answer.status, 200)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(), 0)
+        wrong = [line for line in server.errors().splitlines() if not line.startswith("invar: info: ")]
+        self.assertEqual(wrong, [])
 
 
 class ContainerTest(unittest.TestCase):

@@ -4,18 +4,18 @@ Over the scripted backend (docs/scripted-backend.md)."""
 import http.client
 import json
 import re
-import subprocess
 import threading
 import time
 import unittest
-import urllib.parse
+from pathlib import Path
 
-from harness import INVAR, CommandTest
+from harness import INVAR, PATIENCE, CommandTest, ServerProcess, until
 
 SCRIPT = {
     "scripts": {
         "stuck": {"text": "never", "delay_ms": 600000},
         "slow": {"text": "12345678", "cut": 1, "delay_ms": 300},
+        "long": {"steps": [{"pieces": ["61"], "delay_ms": 50, "repeat": 10000}]},
         "bad": {"text": "abcdef", "cut": 1, "nan_at_step": 2},
         "default": {"text": "Hello."},
     }
@@ -26,27 +26,12 @@ class FaultTest(CommandTest):
     def serve(self, *flags):
         script = self.folder / "script.json"
         script.write_text(json.dumps(SCRIPT))
-        self.process = subprocess.Popen(
-            [INVAR, "serve", "--backend", "scripted", "--script", str(script), "--port", "0",
-             "--context", "1024", *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self.environment,
-        )  # fmt: skip
-
-        def end():
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.communicate()
-
-        self.addCleanup(end)
-        self.address = urllib.parse.urlparse(self.process.stdout.readline().decode().strip()).netloc
-        deadline = time.monotonic() + 30
-        while self.ask("GET", "/health")[0] != 200:
-            self.assertLess(time.monotonic(), deadline)
+        self.server = ServerProcess(
+            self, "--backend", "scripted", "--script", script, "--context", "1024", *flags, environment=self.environment
+        ).wait_ready()
 
     def ask(self, method, path, body=None):
-        connection = http.client.HTTPConnection(self.address, timeout=60)
+        connection = http.client.HTTPConnection(self.server.netloc, timeout=PATIENCE)
         try:
             headers = {"Content-Type": "application/json"} if body else {}
             connection.request(method, path, body and json.dumps(body), headers)
@@ -95,14 +80,14 @@ class FaultTest(CommandTest):
         slots = json.loads(self.ask("GET", "/slots?fail_on_no_slot=1")[2])
         idle = {"id_task": -1, "n_ctx": 1024, "speculative": False, "is_processing": False, "n_decoded": 0}
         self.assertEqual(slots, [{"id": i, **idle} for i in range(3)])
-        thread = threading.Thread(target=self.chat, args=("slow",), kwargs={"n": 3})
-        thread.start()
-        deadline = time.monotonic() + 20
-        while self.ask("GET", "/slots?fail_on_no_slot=1")[0] != 503:
-            self.assertLess(time.monotonic(), deadline)
+        long = http.client.HTTPConnection(self.server.netloc, timeout=PATIENCE)
+        self.addCleanup(long.close)
+        body = {"messages": [{"role": "user", "content": "KEY:long"}], "n": 3}
+        long.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        until(lambda: self.ask("GET", "/slots?fail_on_no_slot=1")[0] == 503, "no slot is free")
         busy = json.loads(self.ask("GET", "/slots")[2])
         self.assertEqual([slot["is_processing"] for slot in busy], [True] * 3)
-        thread.join()
+        long.close()
 
         meta = json.loads(self.ask("GET", "/v1/models")[2])["data"][0]["meta"]
         self.assertEqual((meta["block_size"], meta["max_sequences"]), (256, 3))
@@ -128,30 +113,35 @@ class FaultTest(CommandTest):
         self.assertEqual(self.chat("slow")[0], 200)  # eight steps of 0.3 s: slow, not stuck
         self.assertGreater(time.monotonic() - begin, 1.5)
 
-        def ask():
+        # Probes and scrapes see it between the stall and the end: the last answers of each.
+        last = {}
+
+        def ask(path):
             try:
-                self.chat("stuck")
+                if path is None:
+                    self.chat("stuck")
+                while path:
+                    last[path] = self.ask("GET", path)
+                    time.sleep(0.02)
             except (OSError, http.client.HTTPException):
                 pass  # the process ended
 
-        thread = threading.Thread(target=ask)
-        thread.start()
-        deadline = time.monotonic() + 20
-        while self.ask("GET", "/livez")[0] == 200:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-        self.assertEqual(json.loads(self.ask("GET", "/livez")[2]), {"status": "stuck"})
-        self.assertEqual(self.ask("GET", "/health")[0], 503)
-        self.assertEqual(self.metric("invar_watchdog_stalls_total"), 1)
-        errors = self.process.communicate(timeout=20)[1].decode()
-        thread.join()
-        self.assertEqual(self.process.returncode, 71)
+        threads = [threading.Thread(target=ask, args=(path,)) for path in (None, "/livez", "/health", "/metrics")]
+        for thread in threads:
+            thread.start()
+        self.assertEqual(self.server.wait(), 71)
+        for thread in threads:
+            thread.join()
+        self.assertEqual((last["/livez"][0], json.loads(last["/livez"][2])), (500, {"status": "stuck"}))
+        self.assertEqual(last["/health"][0], 503)
+        self.assertRegex(last["/metrics"][2], r"(?m)^invar_watchdog_stalls_total\S* 1$")
+        errors = self.server.errors()
         self.assertTrue(errors.splitlines()[-1].startswith("fatal: stuck: "), errors)
         self.assertTrue(log.read_text().startswith("fatal: stuck: "))
         threads = errors.split("\nthread ")[1:]
         self.assertGreater(len(threads), 4)
         for stack in threads:
-            self.assertIn("invar(", stack)
+            self.assertIn(Path(INVAR).name + "(", stack)
         self.assertNotIn("KEY:", errors)
 
 

@@ -9,10 +9,9 @@ import subprocess
 import sys
 import time
 import unittest
-import urllib.parse
 from pathlib import Path
 
-from harness import need_smollm2
+from harness import PATIENCE, need_smollm2
 from test_chat_api import ChatServerTest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +99,7 @@ def parsed(text):
 
 class MetricsServerTest(ChatServerTest):
     def get(self, path, **headers):
-        connection = http.client.HTTPConnection(urllib.parse.urlparse(self.address).netloc, timeout=60)
+        connection = http.client.HTTPConnection(self.server.netloc, timeout=PATIENCE)
         self.addCleanup(connection.close)
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -121,8 +120,9 @@ class MetricsServerTest(ChatServerTest):
         return found
 
     def wait_values(self, **wanted):
-        """Counts of HTTP are taken when an answer has left, a moment after the client has it."""
-        deadline = time.monotonic() + 10
+        """Counts of HTTP are taken when an answer has left, a moment after the client has it; others
+        when the engine has let a request go."""
+        deadline = time.monotonic() + PATIENCE
         while True:
             values = self.values()
             if all(values.get("invar_" + name) == value for name, value in wanted.items()):
@@ -132,7 +132,7 @@ class MetricsServerTest(ChatServerTest):
 
 class SmolLm2MetricsTest(MetricsServerTest):
     model = staticmethod(need_smollm2)
-    flags = ("--parallel", "4", "--context", "1024", "--metrics-compat", "vllm,llamacpp,vllm-old")
+    flags = ("--parallel", "4", "--context", "8192", "--metrics-compat", "vllm,llamacpp,vllm-old")
 
     def test_names_types_and_edges(self):
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -168,7 +168,7 @@ class SmolLm2MetricsTest(MetricsServerTest):
         self.assertEqual(edges("invar_inter_token_latency_seconds"), "0.0005 0.001 0.0025 0.005 " + B + inf)
         self.assertEqual(edges("vllm:time_per_output_token_seconds"), B + inf)
         self.assertEqual(edges("vllm:e2e_request_latency_seconds"), C + inf)
-        self.assertEqual(edges("invar_request_prompt_tokens"), "1 2 5 10 20 50 100 200 500 1000" + inf)
+        self.assertEqual(edges("invar_request_prompt_tokens"), "1 2 5 10 20 50 100 200 500 1000 2000 5000" + inf)
         self.assertEqual(edges("invar_request_params_n"), "1 2 5 10 20" + inf)
         self.assertTrue(edges("vllm:iteration_tokens_total").startswith("1 8 16 32 64 128 "))
         for family in families.values():
@@ -182,8 +182,16 @@ class SmolLm2MetricsTest(MetricsServerTest):
         cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
         self.assertGreater(cached, 0)
         self.chat("x", 400, temperature="warm")
-        ended = before["invar_requests_finished_total{finished_reason=length}"] + 3
-        after = self.wait_values(**{"requests_finished_total{finished_reason=length}": ended})
+
+        def more(name, count):
+            return {name: before.get("invar_" + name, 0) + count}
+
+        after = self.wait_values(
+            **more("requests_finished_total{finished_reason=length}", 3),
+            **more("http_requests_total{route=/v1/chat/completions,status=200}", 2),
+            **more("http_requests_total{route=/v1/chat/completions,status=400}", 1),
+            **{"requests_running": 0, "kv_blocks{state=used}": 0},
+        )
         change = {k: v - before.get(k, 0) for k, v in after.items() if v != before.get(k, 0)}
 
         def same(expected, *names):
@@ -222,15 +230,14 @@ class SmolLm2MetricsTest(MetricsServerTest):
         self.assertEqual(kinds, steps)
         same(computed + 12, "invar_step_tokens_sum")  # a token's row comes with the next one
         self.assertGreater(change["invar_prompt_seconds_total"], 0)
-        for name in ("requests_running", "requests_waiting", "kv_cache_usage_ratio"):
+        for name in ("requests_waiting", "kv_cache_usage_ratio"):
             self.assertEqual(after["invar_" + name], 0)
-        blocks = {s: after[f"invar_kv_blocks{{state={s}}}"] for s in ("used", "cached", "free")}
-        self.assertEqual(blocks["used"], 0)
-        self.assertGreater(blocks["cached"], 0)
+        self.assertGreater(after["invar_kv_blocks{state=cached}"], 0)
 
     def test_a_running_stream_shows(self):
-        body = {"prompt": "One, two,", "max_tokens": 900, "ignore_eos": True, "stream": True}
-        connection = http.client.HTTPConnection(urllib.parse.urlparse(self.address).netloc, timeout=60)
+        # Far more than can be said while the test looks.
+        body = {"prompt": "One, two,", "max_tokens": 8000, "ignore_eos": True, "stream": True}
+        connection = http.client.HTTPConnection(self.server.netloc, timeout=PATIENCE)
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         stream = connection.getresponse()
         stream.readline()
@@ -252,7 +259,7 @@ class SmolLm2MetricsTest(MetricsServerTest):
         )
 
     def test_a_scrape_is_quick(self):
-        connection = http.client.HTTPConnection(urllib.parse.urlparse(self.address).netloc, timeout=60)
+        connection = http.client.HTTPConnection(self.server.netloc, timeout=PATIENCE)
         self.addCleanup(connection.close)
         times = []
         for _ in range(200):

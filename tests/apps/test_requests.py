@@ -5,9 +5,8 @@ import json
 import threading
 import time
 import unittest
-import urllib.parse
 
-from harness import need_smollm2
+from harness import PATIENCE, need_smollm2
 from test_chat_api import ChatServerTest
 
 FIELDS = {
@@ -19,11 +18,11 @@ FIELDS = {
 
 class RequestsTest(ChatServerTest):
     model = staticmethod(need_smollm2)
-    flags = ("--parallel", "2", "--context", "4096", "--api-key", "k1,k2")
+    flags = ("--parallel", "2", "--context", "8192", "--api-key", "k1,k2")
 
     def ask(self, method, path, key="k1", body=None, request_id=None):
         """An open answer; the caller reads it."""
-        connection = http.client.HTTPConnection(urllib.parse.urlparse(self.address).netloc, timeout=60)
+        connection = http.client.HTTPConnection(self.server.netloc, timeout=PATIENCE)
         self.addCleanup(connection.close)
         headers = {"Authorization": f"Bearer {key}"}
         if request_id:
@@ -43,7 +42,7 @@ class RequestsTest(ChatServerTest):
         body = {
             "model": "tiny",
             "prompt": "One, two, three,",
-            "max_tokens": 4000,
+            "max_tokens": 8000,
             "temperature": 0,
             "ignore_eos": True,
             "stream": stream,
@@ -51,7 +50,7 @@ class RequestsTest(ChatServerTest):
         return self.ask("POST", "/v1/completions", body=body, **keywords)
 
     def wait_listed(self, count=1, **wanted):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while True:
             status, body = self.json("GET", "/v1/requests")
             self.assertEqual(status, 200)
@@ -75,7 +74,7 @@ class RequestsTest(ChatServerTest):
         self.assertEqual(entry["id"], first["id"])
         self.assertEqual(entry["request_id"], "my-own.id")
         self.assertEqual(entry["endpoint"], "/v1/completions")
-        self.assertEqual((entry["stream"], entry["n"], entry["max_tokens"]), (True, 1, 4000))
+        self.assertEqual((entry["stream"], entry["n"], entry["max_tokens"]), (True, 1, 8000))
         self.assertEqual(entry["prefilled_tokens"], entry["prompt_tokens"])
         self.assertGreater(entry["completion_tokens"], 0)
         self.assertGreaterEqual(entry["kv_blocks"], 1)
@@ -88,9 +87,7 @@ class RequestsTest(ChatServerTest):
             status, error = self.json(method, "/v1/requests/my-own.id", key="k2")
             self.assertEqual((status, error["error"]["code"]), (404, "request_not_found"))
 
-        begin = time.monotonic()
         status, gone = self.json("DELETE", "/v1/requests/my-own.id")
-        self.assertLess(time.monotonic() - begin, 5)
         self.assertEqual(status, 200)
         self.assertEqual(gone["id"], first["id"])
         self.assertEqual((gone["object"], gone["cancelled"]), ("request.cancelled", True))
@@ -114,14 +111,14 @@ class RequestsTest(ChatServerTest):
         thread.start()
         [entry] = self.wait_listed(state="decode")["data"]
         self.assertEqual(self.json("DELETE", f"/v1/requests/{entry['id']}")[0], 200)
-        thread.join(30)
+        thread.join()
         [(status, error)] = answers
         self.assertEqual((status, error["error"]["code"]), (499, "request_cancelled"))
         self.assertEqual(error["error"]["type"], "cancelled_error")
 
     def test_a_queued_request_is_cancelled(self):
         streams = [self.long_request(True, request_id=f"r{i}") for i in range(3)]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while True:
             listed = self.json("GET", "/v1/requests")[1]
             if (listed["running"], listed["waiting"]) == (2, 1):

@@ -12,7 +12,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from harness import INVAR, CommandTest, need_smollm2
+from harness import INVAR, CommandTest, ServerProcess, need_smollm2
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "models"
 MOST_EVENTS_OF_THE_LEFT = 13  # verify goes away after fewer
@@ -76,16 +76,7 @@ class VerifyTest(CommandTest):
         return result.stdout.decode()
 
     def serve(self, model, *flags):
-        server = subprocess.Popen(
-            [INVAR, "serve", model, "--port", "0", *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self.environment,
-        )
-        self.addCleanup(server.wait, 30)
-        self.addCleanup(server.stdout.close)
-        self.addCleanup(server.terminate)
-        return server.stdout.readline().decode().strip()
+        return ServerProcess(self, model, *flags, environment=self.environment).address
 
 
 class ModelTest(VerifyTest):

@@ -14,7 +14,7 @@ BOTH = ("/v1/chat/completions", "/v1/completions")
 class StopTest(CaseTest):
     script = {
         "case": steps_of(*PIECES),
-        "slow": [{"pieces": [PIECES[0].encode().hex()]}, *steps_of(*PIECES[1:], delay_ms=150)],
+        "slow": [*steps_of(PIECES[0]), *steps_of(PIECES[1], delay_ms=1500), *steps_of(*PIECES[2:])],
         "together": steps_of(*PIECES, together=True),
         "one": steps_of(WHOLE),
         "bytes": {"text": WHOLE.decode(), "cut": 1},
@@ -51,8 +51,8 @@ class StopTest(CaseTest):
             body = body_of(route, "KEY:slow", stop=STOP)
             events = [e for e in self.stream(route, body) if text_delta(route, e.data)]
             self.assertEqual(text_delta(route, events[0].data), "a ")
-            # Before the second step, which takes 150 ms.
-            self.assertGreater(events[1].seconds - events[0].seconds, 0.1)
+            # Before the second step, which takes 1.5 s.
+            self.assertGreater(events[1].seconds - events[0].seconds, 0.5)
             self.assertEqual([text_delta(route, e.data) for e in events], ["a ", "END_X "])
 
     def test_other_stops(self):

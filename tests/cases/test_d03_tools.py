@@ -121,14 +121,14 @@ class ToolsTest(CaseTest):
         self.assertEqual(choice["message"]["reasoning_content"], "I may <tool_call>not</tool_call>")
 
     def test_a_call_that_is_cut_off(self):
-        for key, fields in (("plain-3", {"max_tokens": 20}), ("open", {})):
+        for key, fields, ends in (("plain-3", {"max_tokens": 20}, "length"), ("open", {}, "tool_calls")):
             body = self.chat(key, **fields)
             choice = self.ok("/v1/chat/completions", body)["choices"][0]
             calls, text, reason = self.streamed(body)
-            self.assertEqual(choice["finish_reason"], reason)
-            self.assertNotEqual(reason, "tool_calls" if fields else None)
-            whole = choice["message"].get("tool_calls", [])
+            self.assertEqual((choice["finish_reason"], reason), (ends, ends))
+            whole = choice["message"]["tool_calls"]
             self.assertEqual([c["function"] for c in whole], [c["function"] for c in calls])
+            self.assertEqual([c["function"]["name"] for c in whole], ["f"])
             self.assertEqual(choice["message"]["content"] or "", text)
 
     def test_messages(self):

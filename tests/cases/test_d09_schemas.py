@@ -5,7 +5,7 @@ import json
 import time
 import unittest
 
-from case_harness import CaseTest, body_of, patience
+from case_harness import CaseTest, body_of
 
 CHAT = "/v1/chat/completions"
 DRAWN = {"steps": [{"logits": [], "other_logits": 0, "repeat": 600}]}  # every token is as likely
@@ -53,9 +53,12 @@ class SchemaTest(CaseTest):
 
     def refused(self, schema, *words):
         body = body_of(CHAT, "x", response_format=self.form(schema)) if not isinstance(schema, bytes) else schema
-        begin = time.monotonic()
-        error = self.error(CHAT, body)
-        self.assertLess(time.monotonic() - begin, patience())
+        times = []
+        while len(times) < 3 and min(times, default=1) >= 1:
+            begin = time.monotonic()
+            error = self.error(CHAT, body)
+            times.append(time.monotonic() - begin)
+        self.assert_quick(times, 1)
         for word in words:
             self.assertIn(word, error["message"])
         answer = self.ok(CHAT, body_of(CHAT, "KEY:hello"))  # the next one works
@@ -67,8 +70,9 @@ class SchemaTest(CaseTest):
         self.assertEqual(error["code"], "unsupported_schema")
         deep = json.dumps(body_of(CHAT, "x", response_format=self.form(0)))
         text = '{"type":"object","properties":{"a":' * 5000 + '{"type":"string"}' + "}}" * 5000
-        self.refused(deep.replace('"schema": 0', '"schema":' + text).encode())
-        self.refused(nested(60))
+        self.assertIn('"schema": 0', deep)
+        self.refused(deep.replace('"schema": 0', '"schema":' + text).encode(), "nested deeper than 64")
+        self.refused(nested(60), "nested deeper than 64")
         self.refused({"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}, "$ref", "/properties/a")
         self.refused({"type": "string", "pattern": "(ab|c){1,9}" * 9000 + "x"}, "pattern")
 
@@ -81,9 +85,9 @@ class SchemaTest(CaseTest):
             ({"type": "string", "pattern": "["}, ("pattern",)),
             ({"$ref": "#"}, ("$ref",)),
             ({"$ref": "http://example.com/x.json"}, ("$ref",)),
-            ({"type": "array", "minItems": 4, "maxItems": 3}, ()),
-            ({"type": "integer", "minimum": 5, "maximum": 4}, ()),
-            ({"enum": []}, ()),
+            ({"type": "array", "minItems": 4, "maxItems": 3}, ("no value can satisfy",)),
+            ({"type": "integer", "minimum": 5, "maximum": 4}, ("no value can satisfy",)),
+            ({"enum": []}, ("no value can satisfy",)),
             ({"type": "nothing"}, ("type",)),
         ):
             with self.subTest(json.dumps(schema)):

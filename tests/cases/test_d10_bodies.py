@@ -7,7 +7,7 @@ import threading
 import time
 import unittest
 
-from case_harness import FULL, CaseTest, body_of, patience
+from case_harness import FULL, PATIENCE, CaseTest, body_of
 
 CHAT = "/v1/chat/completions"
 LIMIT = 1 << 20
@@ -97,8 +97,7 @@ class BodiesTest(CaseTest):
     def test_the_case(self):
         for name, body in BAD.items():
             with self.subTest(name):
-                # A machine may be busy for a moment: the best of three.
-                self.assertLess(min(self.check(name, body) for _ in range(3)), 0.1 * patience())
+                self.assert_quick([self.check(name, body) for _ in range(3)], 0.1)
                 self.check_works()
 
     def test_every_route(self):
@@ -143,11 +142,11 @@ class BodiesTest(CaseTest):
         self.assertLess(self.server.rss_mib(), before + 10)
 
     def test_zz_less_than_was_said(self):
-        self.slow_watch.join(60)
+        self.slow_watch.join(PATIENCE)
         status, error, _ = self.answer_to(self.slow)
         self.assertEqual(status, 408, error)
         self.assertGreater(self.slow_took[0], 25)
-        self.assertLess(self.slow_took[0], 32 + patience())
+        self.assertLess(self.slow_took[0], 60)
         self.check_works()
 
 

@@ -2,15 +2,14 @@
 
 import json
 import os
-import subprocess
+import sys
 import tempfile
-import time
 import unittest
-import urllib.error
-import urllib.request
 from pathlib import Path
 
-INVAR = os.environ.get("INVAR_BIN", "")
+sys.path.append(str(Path(__file__).resolve().parent.parent / "apps"))
+from harness import ServerProcess  # noqa: E402
+
 # Where tools/check_clients.sh put the clients of package.json.
 NODE_MODULES = Path(os.environ.get("CLIENTS_NODE_MODULES", ""))
 
@@ -44,28 +43,9 @@ class ScriptedServerTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not INVAR:
-            raise AssertionError("INVAR_BIN names the invar binary under test; it is not set")
-        cls.folder = tempfile.TemporaryDirectory(prefix="invar-clients-")
-        script = Path(cls.folder.name) / "script.json"
-        script.write_text(json.dumps({"scripts": cls.scripts, "rules": list(cls.rules)}))
-        cls.server = subprocess.Popen(
-            [INVAR, "serve", "--backend", "scripted", "--script", str(script)] + ["--port", "0", "--alias", "tiny"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        cls.address = cls.server.stdout.readline().decode().strip()
-        for _ in range(500):
-            try:
-                with urllib.request.urlopen(cls.address + "/health", timeout=10):
-                    return
-            except urllib.error.HTTPError:
-                time.sleep(0.02)
-        raise AssertionError("the server did not become ready")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        cls.server.wait(30)
-        cls.folder.cleanup()
+        with tempfile.TemporaryDirectory(prefix="invar-clients-") as folder:
+            script = Path(folder) / "script.json"
+            script.write_text(json.dumps({"scripts": cls.scripts, "rules": list(cls.rules)}))
+            arguments = ["--backend", "scripted", "--script", script, "--alias", "tiny"]
+            cls.server = ServerProcess(cls, *arguments).wait_ready()
+        cls.address = cls.server.address

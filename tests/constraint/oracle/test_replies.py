@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 import urllib.error
 import urllib.request
@@ -25,35 +24,18 @@ from test_masks import MODEL
 from tool_schemas import TOOLS
 from validity import fault, validator
 
-INVAR = os.environ.get("INVAR_BIN", "")
+sys.path.append(str(ROOT / "tests" / "apps"))
+from harness import ServerProcess  # noqa: E402
+
 FULL = os.environ.get("ORACLE_FULL") == "1"
 REPORT = os.environ.get("ORACLE_REPORT") == "1"
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma3")
 
 
-class Server:
-    def __init__(self, model):
-        if not INVAR:
-            raise AssertionError("INVAR_BIN names the invar binary under test; it is not set")
-        self.process = subprocess.Popen(
-            [INVAR, "serve", str(model), "--port", "0", "--parallel", "16", "--alias", "m", "--context", "1024"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "INVAR_PACKED_CACHE": "off"},
-        )
-        self.address = self.process.stdout.readline().decode().strip()
-        for _ in range(1200):
-            try:
-                with urllib.request.urlopen(self.address + "/health", timeout=10):
-                    return
-            except urllib.error.HTTPError:
-                threading.Event().wait(0.1)
-        raise AssertionError("the server did not become ready")
-
-    def close(self):
-        self.process.terminate()
-        self.process.stdout.close()
-        self.process.wait(30)
+class Server(ServerProcess):
+    def __init__(self, owner, model):
+        super().__init__(owner, model, "--parallel", "16", "--alias", "m", "--context", "1024")
+        self.wait_ready()
 
     def token(self, text):
         """The one token of the text."""
@@ -75,8 +57,7 @@ class Server:
 class ReplyTest(unittest.TestCase):
     def check_model(self, model, schemas, seeds, max_tokens, bias):
         """`bias` helps tokens that close something: noise rarely ends a string by itself."""
-        server = Server(model)
-        self.addCleanup(server.close)
+        server = Server(self, model)
         closing = [server.token(text) for text in ('"', '",', '"}', "}", "]")]
         counts, refused = collections.Counter(), set()
 
