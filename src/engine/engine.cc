@@ -9,6 +9,7 @@
 #include <new>
 #include <thread>
 
+#include "backend/recurrent_ops.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -23,6 +24,7 @@
 #include "engine/reply.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "engine/state_cuts.h"
 
 namespace invar {
 namespace {
@@ -64,7 +66,7 @@ std::unique_ptr<DiskPages> make_disk_pages(EngineParts& parts, KvCache& cache) {
 
 class EngineImpl : public Engine {
  public:
-  EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache);
+  EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache, std::unique_ptr<StateCache> states);
   ~EngineImpl() override;
 
   const ModelDescription& description() const override { return parts_.description; }
@@ -116,7 +118,9 @@ class EngineImpl : public Engine {
 
   // The engine thread's own.
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<StateCache> states_;  // null: the model has no recurrent layers
   BlockPool pool_;
+  StateSlots state_slots_;
   PrefixCache prefix_cache_;
   std::unique_ptr<DiskPages> disk_pages_;  // null: pages are kept in memory only
   Scheduler scheduler_;
@@ -132,11 +136,13 @@ class EngineImpl : public Engine {
   std::list<std::unique_ptr<Sequence>> inbox_;
   int64_t num_submitted_ = 0;
   std::atomic<int> num_requests_ = 0;
+  std::atomic<int> num_running_states_ = 0;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
 
-EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
+EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache,
+                       std::unique_ptr<StateCache> states)
     : parts_(std::move(parts)),
       model_info_(parts_.model->info()),
       runs_ahead_(parts_.backend->device_room().has_value()),
@@ -145,14 +151,17 @@ EngineImpl::EngineImpl(EngineParts parts, std::unique_ptr<KvCache> cache)
       templates_(parts_.chat_templates),
       counters_(parts_.num_pages, parts_.context),
       cache_(std::move(cache)),
+      states_(std::move(states)),
       pool_(parts_.num_pages),
+      state_slots_(states_ == nullptr ? 0 : states_->num_slots),
       prefix_cache_(pool_,
                     parts_.prefix_cache_pages < 0 ? parts_.num_pages : parts_.prefix_cache_pages,
-                    kPagePositions),
+                    kPagePositions, states_ == nullptr ? nullptr : &state_slots_),
       disk_pages_(make_disk_pages(parts_, *cache_)),
-      scheduler_(scheduler_config(parts_), prefix_cache_, parts_.num_pages, disk_pages_.get()),
+      scheduler_(scheduler_config(parts_), prefix_cache_, parts_.num_pages, disk_pages_.get(),
+                 states_ == nullptr ? nullptr : &state_slots_),
       pace_(parts_.prefill_chunk, parts_.step_slowdown),
-      runner_(*parts_.model, *parts_.backend, *cache_, counters_.operations()) {
+      runner_(*parts_.model, *parts_.backend, *cache_, states_.get(), counters_.operations()) {
   describe();
   thread_ = std::thread([this] { run(); });
 }
@@ -203,6 +212,8 @@ Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest&
   sequence->token_ids = std::move(ids);
   sequence->cache_salt = request.cache_salt;
   sequence->use_prefix_cache = request.use_prefix_cache;
+  if (states_ != nullptr && request.use_prefix_cache)
+    sequence->state_cuts = choose_state_cuts(sequence->token_ids, *parts_.tokenizer);
   reply->counted = request.count;
   reply->max_tokens = spec.max_tokens;
   sequence->reply = std::move(reply);
@@ -395,6 +406,7 @@ void EngineImpl::drop_cancelled() {
 
 void EngineImpl::show_load() {
   counters_.show_load(scheduler_, prefix_cache_, pool_);
+  if (states_ != nullptr) num_running_states_ = states_->num_slots - state_slots_.num_available();
   const Sequence* oldest = scheduler_.oldest_waiting();
   const std::lock_guard lock(inbox_mutex_);
   if (oldest == nullptr && !inbox_.empty()) oldest = inbox_.front().get();
@@ -416,7 +428,7 @@ bool EngineImpl::step() {
   }
   for (const auto& sequence : sequences_) sequence->reply->show(*sequence);
   if (plan.windows.empty()) {
-    runner_.copy_pages(plan);
+    runner_.run_copies(plan);
     return plan.did_something();
   }
 
@@ -497,8 +509,8 @@ bool EngineImpl::take(Sequence& sequence, std::span<const float> logits, int64_t
 }
 
 EngineGauges EngineImpl::gauges() const {
-  return {counters_.num_used_pages(), counters_.num_kept_pages(), num_requests_,
-          counters_.num_steps(), counters_.num_preemptions()};
+  return {counters_.num_used_pages(), counters_.num_kept_pages(),  num_requests_,
+          counters_.num_steps(),      counters_.num_preemptions(), num_running_states_};
 }
 
 }  // namespace
@@ -508,7 +520,15 @@ Result<std::unique_ptr<Engine>> make_engine(EngineParts parts) {
               "%d pages for %ld positions", parts.num_pages, long{parts.context});
   INVAR_TRY(std::unique_ptr<KvCache> cache,
             parts.backend->make_kv_cache(parts.model->info().kv_layers, parts.num_pages));
-  return std::unique_ptr<Engine>(new EngineImpl(std::move(parts), std::move(cache)));
+  std::unique_ptr<StateCache> states;
+  if (const auto& layers = parts.model->info().recurrent_layers; !layers.empty()) {
+    RecurrentOps* const ops = parts.backend->recurrent_ops();
+    INVAR_CHECK(ops != nullptr, "a model whose layers the backend does not have");
+    INVAR_TRY(states,
+              ops->make_state_cache(layers, parts.max_sequences + parts.num_state_snapshots));
+  }
+  return std::unique_ptr<Engine>(
+      new EngineImpl(std::move(parts), std::move(cache), std::move(states)));
 }
 
 EngineGauges engine_gauges(const Engine& engine) {

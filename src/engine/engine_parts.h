@@ -25,6 +25,7 @@ struct EngineParts {
   int num_pages = 0;                                                // at least those of one context
   int max_sequences = 4;
   int prefill_chunk = 512;
+  int num_state_snapshots = 8;  // of models with recurrent layers, beside max_sequences states
   double step_slowdown = 2;     // see EngineOptions
   int prefix_cache_pages = -1;  // kept after their sequence has gone; -1: all that are free
   std::unique_ptr<PageStore> page_store = {};  // pages are kept on disk as well; null: not
@@ -42,6 +43,7 @@ struct EngineGauges {
   int num_requests = 0;
   int64_t num_steps = 0;
   int64_t num_preemptions = 0;
+  int num_running_states = 0;  // slots that are neither free nor snapshots
 };
 EngineGauges engine_gauges(const Engine& engine);
 

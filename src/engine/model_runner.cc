@@ -3,16 +3,23 @@
 // are all windows; a model never learns which.
 #include "engine/model_runner.h"
 
+#include "backend/recurrent_ops.h"
 #include "base/check.h"
 
 namespace invar {
 
-ModelRunner::ModelRunner(const Model& model, Backend& backend, KvCache& cache,
+ModelRunner::ModelRunner(const Model& model, Backend& backend, KvCache& cache, StateCache* states,
                          std::atomic<int64_t>& num_operations)
-    : model_(model), backend_(backend), cache_(cache), num_operations_(num_operations) {}
+    : model_(model),
+      backend_(backend),
+      cache_(cache),
+      states_(states),
+      num_operations_(num_operations) {}
 
-void ModelRunner::copy_pages(const StepPlan& plan) {
+void ModelRunner::run_copies(const StepPlan& plan) {
   for (const PageCopy& copy : plan.copies) backend_.copy_page(cache_, copy.from, copy.to);
+  for (const StateCopy& copy : plan.state_copies)
+    backend_.recurrent_ops()->copy_state(*states_, copy.from, copy.to);
 }
 
 void ModelRunner::want_best(std::span<const uint8_t> rows, const SampleableIds& ids) {
@@ -21,7 +28,7 @@ void ModelRunner::want_best(std::span<const uint8_t> rows, const SampleableIds& 
 }
 
 Tensor ModelRunner::run(const StepPlan& plan) {
-  copy_pages(plan);
+  run_copies(plan);
   token_ids_.clear();
   positions_.clear();
   logit_rows_.clear();
@@ -45,10 +52,11 @@ Tensor ModelRunner::run(const StepPlan& plan) {
       if (i >= planned.num_rows - planned.num_logit_rows)
         logit_rows_.push_back(static_cast<int32_t>(first_row + i));
     }
-    windows_.push_back({first_row, planned.num_rows, planned.start, sequence.holding.pages});
+    windows_.push_back(
+        {first_row, planned.num_rows, planned.start, sequence.holding.pages, sequence.state_slot});
     sequences_.push_back({sequence.token_ids, sequence.num_prompt_tokens});
   }
-  ops::Context ctx{backend_, arena_, cache_, &num_operations_};
+  ops::Context ctx{backend_, arena_, cache_, &num_operations_, states_};
   const Tensor logits =
       model_.forward(ctx, {token_ids_, positions_, windows_, logit_rows_, sequences_});
   backend_.synchronize();

@@ -14,7 +14,8 @@ namespace invar {
 class ModelRunner {
  public:
   // All outlive the runner. `num_operations` is counted up all the time that a step takes.
-  ModelRunner(const Model& model, Backend& backend, KvCache& cache,
+  // `states`: null for models without recurrent layers.
+  ModelRunner(const Model& model, Backend& backend, KvCache& cache, StateCache* states,
               std::atomic<int64_t>& num_operations);
 
   // Logits of the plan's logit rows, window after window, [rows, vocab_size]; valid until the next
@@ -23,12 +24,13 @@ class ModelRunner {
   // For the next run(): as Backend::want_best(), by logit row.
   void want_best(std::span<const uint8_t> rows, const SampleableIds& ids);
   // A plan without windows: only its copies.
-  void copy_pages(const StepPlan& plan);
+  void run_copies(const StepPlan& plan);
 
  private:
   const Model& model_;
   Backend& backend_;
   KvCache& cache_;
+  StateCache* const states_;
   std::atomic<int64_t>& num_operations_;
   Arena arena_;
   std::vector<int32_t> token_ids_, positions_, logit_rows_;

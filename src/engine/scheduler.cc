@@ -52,12 +52,13 @@ void count_reused(Sequence& sequence, int64_t num_cached) {
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages,
-                     PageSource* source)
-    : config_(config), cache_(cache), num_pages_(num_pages), source_(source) {
+                     PageSource* source, StateSlots* states)
+    : config_(config), cache_(cache), num_pages_(num_pages), source_(source), states_(states) {
   INVAR_CHECK(config.max_sequences >= 1 && config.prefill_chunk >= 1 && config.max_logit_rows >= 1,
               "a step without rows");
   running_.reserve(static_cast<size_t>(config.max_waiting));
   waiting_.reserve(static_cast<size_t>(config.max_waiting));
+  INVAR_CHECK(source == nullptr || states == nullptr, "the source has no states");
 }
 
 void Scheduler::reset() {
@@ -66,11 +67,13 @@ void Scheduler::reset() {
       sequence->holding.pages.clear();
       sequence->holding.node = nullptr;
       sequence->holding.depth = 0;
+      sequence->state_slot = -1;
       sequence->num_cached_tokens = 0;
       ++sequence->num_preemptions;
     }
     list->clear();
   }
+  due_copies_.clear();
   cache_.reset();
 }
 
@@ -87,6 +90,7 @@ void Scheduler::remove(Sequence& sequence) {
 
 StepPlan Scheduler::next_step(const PromptRows& rows) {
   StepPlan plan;
+  plan.state_copies.swap(due_copies_);
   const auto allowed = [&](int64_t n) { return std::clamp<int64_t>(n, 1, config_.prefill_chunk); };
   RowBudget left{allowed(rows.steady), allowed(rows.burst), config_.max_logit_rows};
   const auto is_full = [&] {
@@ -108,6 +112,7 @@ StepPlan Scheduler::next_step(const PromptRows& rows) {
   for (size_t i = 0; i < running_.size() && !is_full(); ++i) {
     Sequence& sequence = *running_[i];
     if (sequence.paused) continue;
+    if (const auto hit = find_state(sequence)) take_state(sequence, *hit, plan);
     reuse_full_pages(sequence, plan);
     if (waits_for_prefix(sequence) || waits_for_source(sequence, plan)) continue;
     reuse_tail(sequence, plan);
@@ -136,6 +141,7 @@ StepPlan Scheduler::next_step(const PromptRows& rows) {
       continue;
     }
     if (rows_wanted(sequence, left) == 0) break;  // others take all logit rows of this step
+    const auto hit = find_state(sequence);
     reuse_full_pages(sequence, plan);
     // Paused sequences keep their pages only as long as nobody else needs them.
     while (!fits_beside_running(sequence) && !running_.empty() && running_[victim()]->paused)
@@ -148,6 +154,8 @@ StepPlan Scheduler::next_step(const PromptRows& rows) {
     // It runs from now on. preempt() may have put older paused sequences in front of this one.
     std::erase(waiting_, &sequence);
     insert_by_arrival(running_, sequence);
+    if (states_ != nullptr) sequence.state_slot = *states_->allocate();
+    if (hit) take_state(sequence, *hit, plan);
     if (!waits_for_prefix(sequence) && !waits_for_source(sequence, plan)) {
       reuse_tail(sequence, plan);
       const int64_t num_rows = rows_wanted(sequence, left);
@@ -170,6 +178,7 @@ void Scheduler::commit(const StepPlan& plan) {
     // Others may wait for what this prompt has computed; a reply's tail is kept when it ends.
     cache_.publish(sequence.holding, sequence.token_ids, sequence.num_cached_tokens,
                    sequence.num_cached_tokens <= sequence.num_prompt_tokens);
+    keep_state(sequence);
   }
 }
 
@@ -188,7 +197,11 @@ int64_t Scheduler::rows_wanted(const Sequence& sequence, const RowBudget& left) 
   if (sequence.paused || uncached == 0) return 0;
   const int64_t prompt =
       is_at_beginning(sequence) ? std::max(left.prompt, left.burst) : left.prompt;
-  const int64_t rows = uncached == 1 ? 1 : std::min(uncached, prompt);
+  int64_t rows = uncached == 1 ? 1 : std::min(uncached, prompt);
+  // A window ends where the state is to be kept.
+  if (states_ != nullptr)
+    for (const int64_t cut : sequence.state_cuts)
+      if (cut > sequence.num_cached_tokens) rows = std::min(rows, cut - sequence.num_cached_tokens);
   return sequence.all_logits ? std::min(rows, left.logits) : rows;
 }
 
@@ -206,6 +219,7 @@ bool Scheduler::reserve(Sequence& sequence, int64_t num_rows) {
 // Otherwise it would often be preempted half way, and the work on its prompt be lost.
 bool Scheduler::fits_beside_running(const Sequence& sequence) const {
   if (running_.empty()) return true;
+  if (states_ != nullptr && states_->num_available() == 0) return false;
   const int64_t needed = pages_for(static_cast<int64_t>(sequence.token_ids.size()) + 1);
   int64_t promised = 0;  // what running prompts have yet to take, and one page each to grow
   for (const Sequence* other : running_)
@@ -221,13 +235,17 @@ bool Scheduler::fits_beside_running(const Sequence& sequence) const {
 // what a sequence beside it has computed meanwhile. Its last token is computed in any case, for
 // its logits.
 
-void Scheduler::reuse_full_pages(Sequence& sequence, StepPlan& plan) {
-  if (!sequence.use_prefix_cache || sequence.all_logits) return;
+bool Scheduler::looks_for_pages(Sequence& sequence) {
+  if (!sequence.use_prefix_cache || sequence.all_logits) return false;
   if (sequence.holding.node == nullptr) {
-    if (sequence.num_cached_tokens > 0 || !sequence.holding.pages.empty()) return;
+    if (sequence.num_cached_tokens > 0 || !sequence.holding.pages.empty()) return false;
     cache_.attach(sequence.holding, sequence.cache_salt);
   }
-  if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return;
+  return sequence.num_uncached_tokens() > 1 && stands_at_page(sequence);
+}
+
+void Scheduler::reuse_full_pages(Sequence& sequence, StepPlan& plan) {
+  if (states_ != nullptr || !looks_for_pages(sequence)) return;
   cache_.adopt(sequence.holding, sequence.token_ids, reusable_end(sequence));
   count_reused(sequence, sequence.holding.depth * kPagePositions);
   load_pages(sequence, plan);
@@ -271,6 +289,7 @@ bool Scheduler::waits_for_source(Sequence& sequence, const StepPlan& plan) const
 
 // An older sequence is about to compute a good part of the page that this one needs next: let it.
 bool Scheduler::waits_for_prefix(const Sequence& sequence) const {
+  if (states_ != nullptr) return waits_for_state(sequence);
   if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return false;
   const auto at = static_cast<size_t>(sequence.num_cached_tokens);
   for (const Sequence* other : running_) {
@@ -291,6 +310,7 @@ bool Scheduler::waits_for_prefix(const Sequence& sequence) const {
 
 // A page that agrees with the next tokens for a while is copied, and the copy written on.
 void Scheduler::reuse_tail(Sequence& sequence, StepPlan& plan) {
+  if (states_ != nullptr) return;
   if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return;
   const std::optional<PrefixCache::Copy> copy =
       cache_.find_copy(sequence.holding, sequence.token_ids, reusable_end(sequence));
@@ -303,12 +323,84 @@ void Scheduler::reuse_tail(Sequence& sequence, StepPlan& plan) {
   count_reused(sequence, sequence.num_cached_tokens + copy->num_tokens);
 }
 
-// Its pages stay in the cache, or go back to the pool. Works without memory.
+// ---- States of recurrent layers
+//
+// Pages alone do not let a text go on from a position: its state must have been kept there. So only
+// the positions with snapshots count, and a sequence takes the pages before the furthest of them.
+
+// With the pages before it; its other half is take_state(), once the sequence has a slot.
+std::optional<PrefixCache::StateHit> Scheduler::find_state(Sequence& sequence) {
+  if (states_ == nullptr || !looks_for_pages(sequence)) return std::nullopt;
+  const auto hit = cache_.find_state(sequence.holding, sequence.token_ids, reusable_end(sequence));
+  if (!hit) return std::nullopt;
+  const int64_t num_full = hit->num_tokens / kPagePositions;
+  // Pages that nobody uses now become its own, and one more is written on.
+  if (num_full - sequence.holding.depth + 1 > cache_.num_available()) return std::nullopt;
+  cache_.adopt(sequence.holding, sequence.token_ids, num_full * kPagePositions);
+  INVAR_CHECK(sequence.holding.depth == num_full, "a state without the pages before it");
+  return hit;
+}
+
+void Scheduler::take_state(Sequence& sequence, const PrefixCache::StateHit& hit, StepPlan& plan) {
+  // The newcomer's slot may be the very one: the snapshot gave way to it.
+  if (hit.slot != sequence.state_slot) plan.state_copies.push_back({hit.slot, sequence.state_slot});
+  if (hit.page >= 0) {
+    const int32_t page = *cache_.allocate();
+    if (page != hit.page) plan.copies.push_back({hit.page, page});
+    sequence.holding.pages.push_back(page);
+  }
+  count_reused(sequence, hit.num_tokens);
+}
+
+// Behind a step: what stands at a cut is kept, as a copy, since the sequence goes on in its slot.
+void Scheduler::keep_state(Sequence& sequence) {
+  if (states_ == nullptr || !cache_.enabled() || sequence.holding.node == nullptr ||
+      !std::binary_search(sequence.state_cuts.begin(), sequence.state_cuts.end(),
+                          sequence.num_cached_tokens))
+    return;
+  const std::optional<int32_t> slot = states_->allocate();
+  if (!slot) return;  // sequences use all of them
+  if (cache_.keep_state(sequence.holding, sequence.token_ids, sequence.num_cached_tokens, *slot))
+    due_copies_.push_back({sequence.state_slot, *slot});
+  else
+    states_->release(*slot);
+}
+
+// An older sequence is on its way to a cut that lies in the text of this one, too.
+bool Scheduler::waits_for_state(const Sequence& sequence) const {
+  if (!cache_.enabled() || sequence.holding.node == nullptr ||
+      sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence))
+    return false;
+  for (const Sequence* other : running_) {
+    if (other->arrival >= sequence.arrival) break;
+    if (other->paused || other->num_uncached_tokens() <= 1 || other->holding.node == nullptr ||
+        other->cache_salt != sequence.cache_salt)
+      continue;
+    for (const int64_t cut : other->state_cuts) {
+      if (cut > reusable_end(sequence)) break;
+      if (cut <= other->num_cached_tokens || cut < sequence.num_cached_tokens + kMinSharedTokens)
+        continue;
+      if (std::equal(sequence.token_ids.begin(), sequence.token_ids.begin() + cut,
+                     other->token_ids.begin()))
+        return true;
+      break;  // later ones lie behind the same difference
+    }
+  }
+  return false;
+}
+
+// Its pages stay in the cache, or go back to the pool; so does its state. Works without memory.
 void Scheduler::give_pages(Sequence& sequence) {
+  bool is_kept = false;
   try {
     cache_.publish(sequence.holding, sequence.token_ids, sequence.num_cached_tokens, true);
+    is_kept = sequence.state_slot >= 0 && sequence.num_cached_tokens > 0 &&
+              cache_.keep_state(sequence.holding, sequence.token_ids, sequence.num_cached_tokens,
+                                sequence.state_slot);
   } catch (const std::bad_alloc&) {  // then they are not kept
   }
+  if (sequence.state_slot >= 0 && !is_kept) states_->release(sequence.state_slot);
+  sequence.state_slot = -1;
   cache_.release(sequence.holding);
   sequence.num_cached_tokens = 0;
 }

@@ -26,16 +26,24 @@ struct PageCopy {
   int32_t from = 0, to = 0;
 };
 
-// A page that is copied from may give way while the plan is made, and become the target of a later
-// copy or a window's page: their order keeps that right. A page of the source is written at once,
-// before any copy, so nothing is loaded into a plan that has copies.
+// State slot `from` is to be copied onto slot `to`.
+struct StateCopy {
+  int32_t from = 0, to = 0;
+};
+
+// A page or state that is copied from may give way while the plan is made, and become the target of
+// a later copy or a window's page: their order keeps that right. A page of the source is written at
+// once, before any copy, so nothing is loaded into a plan that has copies.
 struct StepPlan {
-  std::vector<PageCopy> copies;  // done in this order before any window runs
+  std::vector<PageCopy> copies;         // done in this order before any window runs
+  std::vector<StateCopy> state_copies;  // as copies
   std::vector<PlannedWindow> windows;
   int64_t num_rows = 0;
   int num_loaded_pages = 0;  // from the source
   // Without windows: there is more to do at once.
-  bool did_something() const { return num_loaded_pages > 0 || !copies.empty(); }
+  bool did_something() const {
+    return num_loaded_pages > 0 || !copies.empty() || !state_copies.empty();
+  }
 };
 
 struct SchedulerConfig {
@@ -50,10 +58,11 @@ class Scheduler {
  public:
   // A sequence may have at most num_pages pages' worth of positions, so that the oldest one can
   // always end; the cache's pool has that many.
-  // `source` may be null: pages that the cache does not have are computed.
+  // `source` may be null: pages that the cache does not have are computed. `states`: the cache's,
+  // null for models without recurrent layers; with them there is no source.
   // No more than config.max_waiting sequences are added at a time, so that add() allocates nothing.
   Scheduler(const SchedulerConfig& config, PrefixCache& cache, int num_pages,
-            PageSource* source = nullptr);
+            PageSource* source = nullptr, StateSlots* states = nullptr);
 
   void add(Sequence& sequence);     // waits for its turn
   void remove(Sequence& sequence);  // ended or cancelled, wherever it is; frees its pages
@@ -87,12 +96,17 @@ class Scheduler {
   bool is_at_beginning(const Sequence& sequence) const;
   bool reserve(Sequence& sequence, int64_t num_rows);
   bool fits_beside_running(const Sequence& sequence) const;
+  bool looks_for_pages(Sequence& sequence);
   void reuse_full_pages(Sequence& sequence, StepPlan& plan);
+  std::optional<PrefixCache::StateHit> find_state(Sequence& sequence);
+  void take_state(Sequence& sequence, const PrefixCache::StateHit& hit, StepPlan& plan);
+  void keep_state(Sequence& sequence);
   void load_pages(Sequence& sequence, StepPlan& plan);
   static bool may_load(const StepPlan& plan);
   bool has_page_to_load(Sequence& sequence) const;
   bool waits_for_source(Sequence& sequence, const StepPlan& plan) const;
   bool waits_for_prefix(const Sequence& sequence) const;
+  bool waits_for_state(const Sequence& sequence) const;
   void reuse_tail(Sequence& sequence, StepPlan& plan);
   void give_pages(Sequence& sequence);
   void preempt(size_t index);
@@ -102,8 +116,10 @@ class Scheduler {
   PrefixCache& cache_;
   const int64_t num_pages_;
   PageSource* const source_;
-  std::vector<Sequence*> running_;  // hold pages; by arrival
-  std::vector<Sequence*> waiting_;  // hold none; by arrival
+  StateSlots* const states_;
+  std::vector<StateCopy> due_copies_;  // of states to keep, behind the step that ran last
+  std::vector<Sequence*> running_;     // hold pages; by arrival
+  std::vector<Sequence*> waiting_;     // hold none; by arrival
   int64_t num_preemptions_ = 0;
 };
 

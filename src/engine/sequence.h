@@ -27,6 +27,11 @@ struct Sequence {
   int64_t num_cached_tokens = 0;
   PrefixCache::Holding holding;
 
+  // Of models with recurrent layers: the slot with the state behind num_cached_tokens; -1: none, it
+  // waits. At the cuts (ascending) of its prompt the state is kept for others.
+  int32_t state_slot = -1;
+  std::vector<int64_t> state_cuts;
+
   std::string cache_salt;              // shares pages only with sequences of the same salt
   bool use_prefix_cache = true;        // false: neither takes nor leaves pages
   int64_t num_reused_tokens = 0;       // of the prompt, found in the prefix cache at first

@@ -11,6 +11,7 @@
 
 #include "backend/no_kernels.h"
 #include "backend/page_access.h"
+#include "backend/recurrent_ops.h"
 #include "engine/engine_parts.h"
 #include "sampling/random.h"
 
@@ -19,6 +20,45 @@ namespace invar::testing {
 class FakeCache : public KvCache {
  public:
   std::vector<uint64_t> state;  // [num_pages, kPagePositions]
+};
+
+class FakeStates : public StateCache {
+ public:
+  std::vector<uint64_t> state;  // [num_slots]
+};
+
+// States are kept and copied; the fake model computes them itself.
+class FakeRecurrentOps : public RecurrentOps {
+ public:
+  Result<std::unique_ptr<StateCache>> make_state_cache(std::span<const RecurrentLayerShape>,
+                                                       int num_slots) override {
+    auto states = std::make_unique<FakeStates>();
+    states->num_slots = num_slots;
+    states->state.assign(static_cast<size_t>(num_slots), 99);
+    return std::unique_ptr<StateCache>(std::move(states));
+  }
+  size_t state_slot_bytes(std::span<const RecurrentLayerShape>) const override { return 1 << 20; }
+  void copy_state(StateCache& cache, int from, int to) override {
+    auto& state = static_cast<FakeStates&>(cache).state;
+    state.at(static_cast<size_t>(to)) = state.at(static_cast<size_t>(from));
+  }
+  void short_conv(Tensor, Tensor, std::span<const float>, std::span<const float>,
+                  std::span<const Window>, StateCache&, int) override {
+    INVAR_CHECK(false, "no kernels");
+  }
+  void gated_delta(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, std::span<const Window>,
+                   StateCache&, const GatedDeltaArgs&) override {
+    INVAR_CHECK(false, "no kernels");
+  }
+  void ssd(Tensor, Tensor, Tensor, Tensor, Tensor, std::span<const Window>, StateCache&,
+           const SsdArgs&) override {
+    INVAR_CHECK(false, "no kernels");
+  }
+  void gated_norm(Tensor, Tensor, Tensor, std::span<const float>, const GatedNormArgs&) override {
+    INVAR_CHECK(false, "no kernels");
+  }
+  void sigmoid_gate(Tensor, Tensor) override { INVAR_CHECK(false, "no kernels"); }
+  void relu2(Tensor) override { INVAR_CHECK(false, "no kernels"); }
 };
 
 // No arithmetic; only the cache is real. As strict about steps as a device that records them.
@@ -37,6 +77,7 @@ class FakeBackend : public NoKernels {
     return std::unique_ptr<KvCache>(std::move(cache));
   }
   size_t kv_page_bytes(std::span<const KvLayerShape>) const override { return 1 << 20; }
+  RecurrentOps* recurrent_ops() override { return &recurrent_ops_; }
   void copy_page(KvCache& cache, int from, int to) override {
     INVAR_CHECK(!is_in_step_, "a page is copied within a step");
     auto& state = static_cast<FakeCache&>(cache).state;
@@ -55,6 +96,7 @@ class FakeBackend : public NoKernels {
 
  private:
   bool is_in_step_ = false;
+  FakeRecurrentOps recurrent_ops_;
 };
 
 // Its pages can be kept on disk.
@@ -86,6 +128,8 @@ class FakeModel : public Model {
     info_.kv_layers = {{1, 1}};
   }
   void set_eos(std::vector<int32_t> ids) { info_.eos_ids = std::move(ids); }
+  // Then it also keeps a hash of all rows before, in the sequence's state and nowhere else.
+  void set_recurrent() { info_.recurrent_layers = {{1, 2, 1, 1, 1}}; }
   // Forces the tokens after the prompt: token i of the reply is script[i].
   void set_script(int64_t prompt_length, std::vector<int32_t> script) {
     script_start_ = prompt_length;
@@ -103,6 +147,11 @@ class FakeModel : public Model {
         return state[static_cast<size_t>(page) * kPagePositions +
                      static_cast<size_t>(p % kPagePositions)];
       };
+      uint64_t* const kept = ctx.states == nullptr
+                                 ? nullptr
+                                 : &static_cast<FakeStates&>(*ctx.states)
+                                        .state.at(static_cast<size_t>(window.state_slot));
+      if (kept != nullptr && window.start == 0) *kept = 0;
       for (int64_t i = 0; i < window.num_rows; ++i) {
         const size_t row = static_cast<size_t>(window.first_row + i);
         const int64_t p = window.start + i;
@@ -111,6 +160,7 @@ class FakeModel : public Model {
         h = mix64(h + static_cast<uint64_t>(p));
         if (p > 0) h = mix64(h ^ at(p - 1)) + at(p / 2) + 3 * at(p / 3);
         if (p >= kPagePositions) h += 5 * at(p - kPagePositions);
+        if (kept != nullptr) h += * kept = mix64(*kept ^ mix64(h));
         at(p) = row_state[row] = mix64(h);
       }
     }
@@ -187,6 +237,8 @@ struct FakeOptions {
   int num_pages = 0;  // 0: one context
   int max_sequences = 4;
   int prefill_chunk = 64;
+  bool is_recurrent = false;
+  int num_state_snapshots = 8;
   double step_slowdown = 0;  // steps of a fake take no time worth measuring
   int max_waiting = 1024;
   std::vector<std::string> pieces = {};
@@ -198,6 +250,7 @@ inline EngineParts fake_parts(const FakeOptions& options,
   auto tokenizer = std::make_unique<ByteTokenizer>(options.pieces);
   // Three rows of padding beyond the tokenizer's vocabulary, as real heads have.
   auto model = std::make_unique<FakeModel>(tokenizer->vocab_size() + 3);
+  if (options.is_recurrent) model->set_recurrent();
   if (configure) configure(*model);
   parts.backend = std::make_unique<FakeBackend>();
   parts.model = std::move(model);
@@ -211,6 +264,7 @@ inline EngineParts fake_parts(const FakeOptions& options,
                         : static_cast<int>((options.context + kPagePositions - 1) / kPagePositions);
   parts.max_sequences = options.max_sequences;
   parts.prefill_chunk = options.prefill_chunk;
+  parts.num_state_snapshots = options.num_state_snapshots;
   parts.step_slowdown = options.step_slowdown;
   parts.max_waiting = options.max_waiting;
   return parts;

@@ -12,8 +12,15 @@ namespace {
 
 using namespace testing;
 
+// Half of the prompts have a beginning of four texts, cut somewhere; <bos> stands between turns.
 GenerationRequest random_request(std::mt19937& rng) {
   GenerationRequest request;
+  if (rng() % 2 == 0) {
+    std::mt19937 text(static_cast<unsigned>(rng() % 4));
+    const size_t length = rng() % 700;
+    for (size_t i = 0; i < length; ++i)
+      request.prompt_ids.push_back(text() % 60 == 0 ? 256 : static_cast<int32_t>(text() % 256));
+  }
   const size_t length = rng() % 4 == 0 ? 1 + rng() % 600 : 1 + rng() % 60;
   for (size_t i = 0; i < length; ++i)
     request.prompt_ids.push_back(static_cast<int32_t>(rng() % 256));
@@ -35,11 +42,12 @@ struct Expected {
   FinishReason finish_reason;
 };
 
-std::vector<Expected> run_alone(std::mt19937& rng, size_t count) {
+std::vector<Expected> run_alone(std::mt19937& rng, size_t count, bool is_recurrent = false) {
   std::vector<Expected> all;
   for (size_t i = 0; i < count; ++i) {
     GenerationRequest request = random_request(rng);
-    auto engine = fake_engine({.max_sequences = 1, .prefill_chunk = 100000});
+    auto engine =
+        fake_engine({.max_sequences = 1, .prefill_chunk = 100000, .is_recurrent = is_recurrent});
     const GenerationResult result = generate(*engine, request);
     all.push_back({std::move(request), result.token_sha, result.text, result.finish_reason});
   }
@@ -52,17 +60,19 @@ void expect_same(const GenerationResult& result, const Expected& expected) {
   EXPECT_EQ(result.finish_reason, expected.finish_reason);
 }
 
-TEST(Invariance, ChunksOrderCompanyAndPreemption) {
+void check_random_company(bool is_recurrent) {
   std::mt19937 rng(1);
-  const std::vector<Expected> all = run_alone(rng, 40);
-  int64_t num_preemptions = 0;
+  const std::vector<Expected> all = run_alone(rng, 40, is_recurrent);
+  int64_t num_preemptions = 0, num_cached = 0;
   for (int round = 0; round < 30; ++round) {
     FakeOptions options;
     options.max_sequences = 1 + static_cast<int>(rng() % 8);
     options.prefill_chunk =
         rng() % 3 == 0 ? 1 + static_cast<int>(rng() % 7) : 1 + static_cast<int>(rng() % 400);
-    options.context = 1400;
-    options.num_pages = 6 + static_cast<int>(rng() % 3);  // one full context, hardly more
+    options.is_recurrent = is_recurrent;
+    options.num_state_snapshots = static_cast<int>(rng() % 10);
+    options.context = 2048;
+    options.num_pages = 8 + static_cast<int>(rng() % 3);  // one full context, hardly more
     auto engine = fake_engine(options);
     std::vector<std::pair<size_t, std::unique_ptr<TokenStream>>> streams;
     std::vector<std::unique_ptr<TokenStream>> dropped;
@@ -81,16 +91,23 @@ TEST(Invariance, ChunksOrderCompanyAndPreemption) {
     std::shuffle(streams.begin(), streams.end(), rng);
     for (auto& [which, stream] : streams) {
       // An event may have been read above; the result holds all of it.
-      expect_same(finish(*stream), all[which]);
+      const GenerationResult result = finish(*stream);
+      expect_same(result, all[which]);
+      num_cached += result.num_cached_tokens;
     }
     dropped.clear();
     for (int i = 0; i < 5000 && engine_gauges(*engine).num_requests > 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(engine_gauges(*engine).num_used_pages, 0);
+    EXPECT_EQ(engine_gauges(*engine).num_running_states, 0);
     num_preemptions += engine_gauges(*engine).num_preemptions;
   }
   EXPECT_GT(num_preemptions, 0) << "the pools were too large to test preemption";
+  EXPECT_GT(num_cached, 1000) << "nothing was found in the cache";
 }
+
+TEST(Invariance, ChunksOrderCompanyAndPreemption) { check_random_company(false); }
+TEST(Invariance, ChunksOrderCompanyAndPreemptionWithStates) { check_random_company(true); }
 
 TEST(Invariance, RequestsFromManyThreads) {
   std::mt19937 rng(2);

@@ -26,6 +26,7 @@ struct Trace {
   SchedulerConfig config;
   int num_pages = 0, cache_pages = 0;
   bool has_source = false;
+  int num_states = 0;        // > 0: of a model with recurrent layers
   bool varies_rows = false;  // each step may have other rows of prompts
   std::vector<std::unique_ptr<Simulated>> requests;
 };
@@ -37,6 +38,7 @@ Trace random_trace(std::mt19937& rng) {
   trace.config.burst_tokens = static_cast<int64_t>(rng() % 300);
   trace.varies_rows = rng() % 2 == 0;
   trace.has_source = rng() % 2 == 0;
+  if (!trace.has_source && rng() % 3 != 0) trace.num_states = 1 + static_cast<int>(rng() % 8);
   trace.config.max_logit_rows = 1 + static_cast<int64_t>(rng() % 300);
   trace.num_pages = 1 + static_cast<int>(rng() % 8);
   trace.cache_pages = static_cast<int>(rng() % 3) * trace.num_pages / 2;
@@ -59,6 +61,10 @@ Trace random_trace(std::mt19937& rng) {
     }
     request->sequence.use_prefix_cache = rng() % 5 != 0;
     if (rng() % 6 == 0) request->sequence.cache_salt = "other";
+    for (int64_t k = static_cast<int64_t>(rng() % 4); k > 0; --k)
+      request->sequence.state_cuts.push_back(
+          1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(length)));
+    std::sort(request->sequence.state_cuts.begin(), request->sequence.state_cuts.end());
     request->sequence.num_prompt_tokens = length;
     request->sequence.arrival = static_cast<int64_t>(i);
     request->sequence.all_logits = rng() % 3 == 0;
@@ -140,13 +146,18 @@ class FakeSource : public PageSource {
   std::set<uint64_t> lost_;
 };
 
-// Runs the plan as a model would, and checks that every earlier position holds what it should.
-void run_plan(const StepPlan& plan, Contents& contents) {
+// Runs the plan as a model would, and checks that every earlier position holds what it should, and
+// that a sequence's state (if there are any) is that behind the last of them.
+void run_plan(const StepPlan& plan, Contents& contents, std::span<uint64_t> states = {}) {
+  for (const StateCopy& copy : plan.state_copies)
+    states[static_cast<size_t>(copy.to)] = states[static_cast<size_t>(copy.from)];
   for (const PageCopy& copy : plan.copies)
     contents[static_cast<size_t>(copy.to)] = contents[static_cast<size_t>(copy.from)];
   for (const PlannedWindow& w : plan.windows) {
     const Sequence& s = *w.sequence;
     uint64_t expected = s.cache_salt.empty() ? 7 : 8;
+    ASSERT_EQ(s.state_slot >= 0, !states.empty());
+    uint64_t* const state = states.empty() ? nullptr : &states[static_cast<size_t>(s.state_slot)];
     for (int64_t p = 0; p < w.start + w.num_rows; ++p) {
       expected = history(expected, s.token_ids[static_cast<size_t>(p)]);
       const auto page =
@@ -154,7 +165,11 @@ void run_plan(const StepPlan& plan, Contents& contents) {
       uint64_t& at = contents[page][static_cast<size_t>(p % kPagePositions)];
       if (p >= w.start) at = expected;
       ASSERT_EQ(at, expected) << "position " << p << " of sequence " << s.arrival;
+      if (state != nullptr && p == w.start - 1) {
+        ASSERT_EQ(*state, expected) << "state at " << p << " of sequence " << s.arrival;
+      }
     }
+    if (state != nullptr) *state = expected;
   }
 }
 
@@ -186,10 +201,14 @@ void check_plan(const Trace& trace, const StepPlan& plan, const PromptRows& allo
 
 void simulate(Trace& trace, std::mt19937& rng) {
   BlockPool pool(trace.num_pages);
-  PrefixCache cache(pool, trace.cache_pages, kPagePositions);
+  StateSlots slots(trace.num_states);
+  StateSlots* const used_slots = trace.num_states > 0 ? &slots : nullptr;
+  std::vector<uint64_t> states(static_cast<size_t>(trace.num_states), 4711);
+  PrefixCache cache(pool, trace.cache_pages, kPagePositions, used_slots);
   Contents contents(static_cast<size_t>(trace.num_pages), std::vector<uint64_t>(kPagePositions));
   FakeSource source(contents, rng);
-  Scheduler scheduler(trace.config, cache, trace.num_pages, trace.has_source ? &source : nullptr);
+  Scheduler scheduler(trace.config, cache, trace.num_pages, trace.has_source ? &source : nullptr,
+                      used_slots);
   size_t num_ended = 0;
   const bool has_pauses =
       std::any_of(trace.requests.begin(), trace.requests.end(),
@@ -221,7 +240,7 @@ void simulate(Trace& trace, std::mt19937& rng) {
     const StepPlan plan = scheduler.next_step(allowed);
     check_plan(trace, plan, allowed);
     check_pages(trace, pool, cache);
-    run_plan(plan, contents);
+    run_plan(plan, contents, states);
     if (plan.windows.empty()) {
       if (plan.did_something()) continue;
       EXPECT_EQ(oldest, nullptr) << "somebody could run and nothing does";
@@ -250,6 +269,7 @@ void simulate(Trace& trace, std::mt19937& rng) {
     }
   }
   EXPECT_EQ(cache.num_available(), pool.num_pages());
+  EXPECT_EQ(slots.num_available(), trace.num_states);
   EXPECT_EQ(scheduler.num_running() + scheduler.num_waiting(), 0);
 }
 
@@ -406,6 +426,52 @@ TEST(Scheduler, ALaterTurnComputesOnlyWhatIsNew) {
     scheduler.remove(*sequence);
     text.resize(text.size() - 30);  // and is not part of the next turn
   }
+}
+
+// A conversation of a model that thinks: its thoughts are not part of the next turn.
+TEST(Scheduler, WithStatesALaterTurnComputesOnlyWhatIsNew) {
+  BlockPool pool(100);
+  StateSlots states(6);
+  PrefixCache cache(pool, 100, kPagePositions, &states);
+  Scheduler scheduler({.max_sequences = 2, .prefill_chunk = 512}, cache, 100, nullptr, &states);
+  std::vector<int32_t> text;
+  int64_t cut = 0;
+  for (int turn = 0; turn < 40; ++turn) {
+    const int64_t known = cut;
+    for (int i = 0; i < 100; ++i) text.push_back(turn * 1000 + i);
+    cut = static_cast<int64_t>(text.size());
+    auto sequence = sequence_of(turn, 1);
+    sequence->token_ids = text;
+    for (const int32_t opening : {-7, -8}) sequence->token_ids.push_back(opening);
+    sequence->num_prompt_tokens = cut + 2;
+    sequence->state_cuts = {cut};
+    scheduler.add(*sequence);
+    EXPECT_EQ(compute_prompts(scheduler, {sequence.get()}), cut + 2 - known);
+    EXPECT_EQ(sequence->num_reused_tokens, known);
+    for (int i = 0; i < 30; ++i) {
+      sequence->token_ids.push_back(-turn);
+      if (i < 29) scheduler.commit(scheduler.next_step());
+    }
+    scheduler.remove(*sequence);
+  }
+  EXPECT_EQ(states.num_available(), 6);
+}
+
+TEST(Scheduler, WithStatesPromptsThatBeginAlikeWaitForTheirCut) {
+  BlockPool pool(100);
+  StateSlots states(8);
+  PrefixCache cache(pool, 100, kPagePositions, &states);
+  Scheduler scheduler({.max_sequences = 8, .prefill_chunk = 100}, cache, 100, nullptr, &states);
+  std::vector<std::unique_ptr<Sequence>> owned;
+  std::vector<Sequence*> all;
+  for (int64_t i = 0; i < 5; ++i) {
+    owned.push_back(text_of(i, 600, 20));
+    owned.back()->state_cuts = {600};
+    all.push_back(owned.back().get());
+    scheduler.add(*all.back());
+  }
+  EXPECT_EQ(compute_prompts(scheduler, all), 620 + 4 * 20);
+  EXPECT_EQ(states.num_available(), 3);  // a snapshot is one of them
 }
 
 TEST(Scheduler, TheLastTokenIsComputedInAnyCase) {
