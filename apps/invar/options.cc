@@ -73,6 +73,10 @@ void EngineFlags::add_kv_bytes(FlagSet& flags) {
   flags.whole("--kv-bytes", "N", {1, int64_t{1} << 50}, kv_bytes,
               "Memory for keys and values. Default: what the context needs, at most half of what "
               "the weights leave free.");
+  flags.whole("--state-cache-bytes", "N", {-1, int64_t{1} << 50}, state_cache_bytes,
+              "Memory for states of recurrent layers (Qwen3.5, Nemotron-H) at places of earlier "
+              "prompts. -1: eight, within an eighth of the free memory.",
+              "-1");
 }
 
 void EngineFlags::add_chat_template(FlagSet& flags) {
@@ -90,6 +94,7 @@ EngineOptions EngineFlags::options(const std::string& model_path) const {
   options.num_threads = static_cast<int>(num_threads);
   options.context = context;
   options.kv_bytes = kv_bytes;
+  options.state_cache_bytes = state_cache_bytes;
   options.packed_cache = packed_cache_folder(packed_cache);
   options.packed_cache_bytes = packed_cache_gb * 1'000'000'000;
   options.packed_cache_wait = packed_cache_wait;

@@ -33,6 +33,7 @@ struct EngineFlags {
   double step_slowdown = 2;        // likewise
   int64_t context = 0;
   int64_t kv_bytes = 0;
+  int64_t state_cache_bytes = -1;
   std::string chat_template_file;
 
   void add_backend(FlagSet& flags, const std::vector<std::string>& more_backends = {});

@@ -28,10 +28,11 @@ struct PlanFlags {
 
 struct Plan {
   int64_t context = 0, largest_context = 0;
-  uint64_t weights = 0, kv = 0, workspace = 0, free_bytes = 0;
+  uint64_t weights = 0, kv = 0, states = 0, workspace = 0, free_bytes = 0;
+  int num_snapshots = 0;
   std::string limited_by;
   bool fits = false;
-  uint64_t total() const { return weights + kv + workspace; }
+  uint64_t total() const { return weights + kv + states + workspace; }
 };
 
 Result<Plan> make_plan(const PlanFlags& flags, const std::string& path) {
@@ -56,6 +57,10 @@ Result<Plan> make_plan(const PlanFlags& flags, const std::string& path) {
   plan.context = flags.context > 0 ? flags.context : info.max_position_embeddings;
   plan.weights = info.packed_bytes;
   plan.kv = pages(plan.context) * page_bytes * sequences;
+  const StatePlan states = plan_states(state_slot_bytes(*backend, info.recurrent_layers),
+                                       static_cast<int>(flags.num_sequences), -1, plan.free_bytes);
+  plan.states = states.bytes;
+  plan.num_snapshots = states.num_snapshots;
   plan.workspace = kStepRows * hidden * kVectorsPerRow * 4 + sequences * vocab * 4;
 
   // `invar run` leaves half of what the weights leave to everything else on the machine.
@@ -63,6 +68,7 @@ Result<Plan> make_plan(const PlanFlags& flags, const std::string& path) {
   question.max_positions = info.max_position_embeddings;
   question.page_bytes = page_bytes * sequences;
   question.weight_bytes = plan.weights + plan.workspace;
+  question.state_bytes = plan.states;
   question.free_bytes = plan.free_bytes;
   plan.largest_context = largest_context(question);
   plan.fits = plan.context <= plan.largest_context;
@@ -81,6 +87,7 @@ Json plan_json(const PlanFlags& flags, const Plan& plan) {
   json.set("largest_context", plan.largest_context);
   json.set("weight_bytes", count(plan.weights));
   json.set("kv_bytes", count(plan.kv));
+  json.set("state_bytes", count(plan.states));
   json.set("workspace_bytes", count(plan.workspace));
   json.set("total_bytes", count(plan.total()));
   json.set("free_bytes", count(plan.free_bytes));
@@ -97,6 +104,10 @@ void print_plan(const PlanFlags& flags, const Plan& plan) {
       format("%lld positions for %lld %s", static_cast<long long>(plan.context),
              static_cast<long long>(flags.num_sequences),
              flags.num_sequences == 1 ? "sequence" : "sequences"));
+  if (plan.states > 0)
+    row("states", plan.states,
+        format("of recurrent layers: %lld running, %d kept for later prompts",
+               static_cast<long long>(flags.num_sequences), plan.num_snapshots));
   row("workspace", plan.workspace, "estimated");
   row("together", plan.total(), "");
   row("free", plan.free_bytes, plan.limited_by);

@@ -23,6 +23,10 @@ Result<Window> choose_window(const ServeFlags& flags, const std::string& path, i
   question.weight_bytes = files.info.packed_bytes;
   question.free_bytes = free_memory(*backend).bytes;
   question.max_sequences = max_sequences;
+  question.state_bytes =
+      plan_states(state_slot_bytes(*backend, files.info.recurrent_layers), max_sequences,
+                  flags.engine.state_cache_bytes, question.free_bytes)
+          .bytes;
   const int64_t fits = largest_context(question);
   // Nothing fits: opening the engine says so.
   if (fits > 0 && fits < question.max_positions) window = {fits, "auto"};

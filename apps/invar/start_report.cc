@@ -42,9 +42,14 @@ void report_start(const ModelDescription& model, const StartFacts& facts) {
                         model.num_threads, model.arithmetic_id.c_str()));
   line("window", describe_window(model, facts.window_source) +
                      format("; %d sequences at once", facts.max_sequences));
-  line("memory", format("weights %s (%s), keys and values %s as %s",
-                        readable_bytes(model.weight_bytes).c_str(), model.packing.c_str(),
-                        readable_bytes(model.kv_bytes).c_str(), model.kv_type.c_str()));
+  std::string memory = format("weights %s (%s), keys and values %s as %s",
+                              readable_bytes(model.weight_bytes).c_str(), model.packing.c_str(),
+                              readable_bytes(model.kv_bytes).c_str(), model.kv_type.c_str());
+  if (model.state_bytes > 0)
+    memory += format(", states of recurrent layers %s (%s each)",
+                     readable_bytes(model.state_bytes).c_str(),
+                     readable_bytes(model.state_bytes_per_sequence).c_str());
+  line("memory", memory);
   line("template", format("%s; stop ids %s",
                           model.chat_template_source.empty() ? "none: no chat"
                                                              : model.chat_template_source.c_str(),

@@ -44,6 +44,10 @@ struct EngineOptions {
   // Keys and values kept for later prompts that begin alike, as a part of kv_bytes; speed only.
   // -1: whatever running requests leave; 0: none.
   int64_t prefix_cache_bytes = -1;
+  // Memory for states of recurrent layers at places of earlier prompts, without which their keys and
+  // values cannot be used again; beside those of running sequences, and only for models that have
+  // such layers; speed only. -1: eight states, within an eighth of the free memory; 0: none.
+  int64_t state_cache_bytes = -1;
   // Folder where pages of keys and values are kept between starts as well, so that a long
   // conversation goes on where it was (docs/operations.md); speed only. Empty: in memory only.
   std::string prefix_cache_folder = {};
@@ -220,6 +224,7 @@ struct ModelDescription {
   int64_t num_parameters = 0;
   int64_t max_position_embeddings = 0, context = 0;
   uint64_t file_bytes = 0, weight_bytes = 0, kv_bytes = 0, kv_bytes_per_position = 0;
+  uint64_t state_bytes = 0, state_bytes_per_sequence = 0;  // of recurrent layers; all, and of one
   int64_t streamed_bytes_per_token = 0;
   std::string kv_type;     // of keys and values: "f16"
   int page_positions = 0;  // they are kept in pages of so many positions

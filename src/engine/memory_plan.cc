@@ -9,7 +9,7 @@
 #include <sstream>
 #include <utility>
 
-#include "backend/backend.h"
+#include "backend/recurrent_ops.h"
 
 namespace invar {
 namespace {
@@ -47,7 +47,8 @@ uint64_t pages_for(int64_t positions) {
 // Bytes that keys and values may take.
 uint64_t kv_budget(const MemoryQuestion& q) {
   if (q.kv_bytes > 0) return static_cast<uint64_t>(q.kv_bytes);
-  return q.free_bytes > q.weight_bytes ? (q.free_bytes - q.weight_bytes) / 2 : 0;
+  const uint64_t taken = q.weight_bytes + q.state_bytes;
+  return q.free_bytes > taken ? (q.free_bytes - taken) / 2 : 0;
 }
 
 }  // namespace
@@ -101,9 +102,25 @@ std::string readable_bytes(uint64_t bytes) {
 
 int64_t largest_context(const MemoryQuestion& q) {
   const uint64_t most = static_cast<uint64_t>(std::max<int64_t>(q.max_positions, 0));
-  if (q.weight_bytes > q.free_bytes) return 0;
+  if (q.weight_bytes + q.state_bytes > q.free_bytes) return 0;
   if (q.page_bytes == 0) return static_cast<int64_t>(most);
   return static_cast<int64_t>(std::min(most, kv_budget(q) / q.page_bytes * kPagePositions));
+}
+
+StatePlan plan_states(uint64_t slot_bytes, int max_sequences, int64_t cache_bytes,
+                      uint64_t free_bytes) {
+  StatePlan plan;
+  if (slot_bytes == 0) return plan;
+  const uint64_t room = cache_bytes >= 0 ? static_cast<uint64_t>(cache_bytes)
+                                         : std::min(8 * slot_bytes, free_bytes / 8);
+  plan.num_snapshots = static_cast<int>(std::min<uint64_t>(room / slot_bytes, 4096));
+  plan.bytes = slot_bytes * static_cast<uint64_t>(max_sequences + plan.num_snapshots);
+  return plan;
+}
+
+uint64_t state_slot_bytes(Backend& backend, std::span<const RecurrentLayerShape> layers) {
+  RecurrentOps* const ops = backend.recurrent_ops();
+  return ops == nullptr || layers.empty() ? 0 : ops->state_slot_bytes(layers);
 }
 
 Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
@@ -112,6 +129,12 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   if (q.context > q.max_positions)
     return invalid_argument("context %ld is more than the model's full window of %ld positions",
                             long{q.context}, long{q.max_positions});
+  if (q.weight_bytes <= q.free_bytes && q.weight_bytes + q.state_bytes > q.free_bytes)
+    return resource_exhausted(
+        "the weights take %s, the states of recurrent layers for %d sequences %s, and %s of memory "
+        "are free; lower max_sequences or state_cache_bytes",
+        readable_bytes(q.weight_bytes).c_str(), q.max_sequences,
+        readable_bytes(q.state_bytes).c_str(), readable_bytes(q.free_bytes).c_str());
   if (q.weight_bytes > q.free_bytes)
     return resource_exhausted(
         "the weights take %s and %s of memory are free; use a smaller or more "

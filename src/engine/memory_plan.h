@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 namespace invar {
 
 class Backend;
+struct RecurrentLayerShape;
 
 struct FreeMemory {
   uint64_t bytes = 0;
@@ -34,6 +36,7 @@ struct MemoryQuestion {
   int64_t kv_bytes = 0;       // asked for; 0: what one context needs
   uint64_t page_bytes = 0;    // of 256 positions over all layers
   uint64_t weight_bytes = 0;
+  uint64_t state_bytes = 0;  // of recurrent layers: StatePlan's
   uint64_t free_bytes = 0;
   int max_sequences = 1;
 };
@@ -43,6 +46,19 @@ struct MemoryPlan {
   int num_pages = 0;
   uint64_t kv_bytes = 0;
 };
+
+// States of recurrent layers: one a running sequence, and snapshots for later prompts.
+struct StatePlan {
+  int num_snapshots = 0;
+  uint64_t bytes = 0;
+};
+
+// `slot_bytes` takes one state, 0: the model has none. `cache_bytes` as
+// EngineOptions::state_cache_bytes.
+StatePlan plan_states(uint64_t slot_bytes, int max_sequences, int64_t cache_bytes,
+                      uint64_t free_bytes);
+// Of a state of all layers, by this backend.
+uint64_t state_slot_bytes(Backend& backend, std::span<const RecurrentLayerShape> layers);
 
 // Errors: kInvalidArgument for a context beyond the model's window, kResourceExhausted with what
 // fits and the options to set.

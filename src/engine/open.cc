@@ -40,6 +40,7 @@ Result<void> check_options(const EngineOptions& options) {
                             options.step_slowdown);
   INVAR_TRY_VOID(
       check_range("prefix_cache_bytes", options.prefix_cache_bytes, -1, int64_t{1} << 50));
+  INVAR_TRY_VOID(check_range("state_cache_bytes", options.state_cache_bytes, -1, int64_t{1} << 50));
   INVAR_TRY_VOID(
       check_range("packed_cache_bytes", options.packed_cache_bytes, 0, int64_t{1} << 50));
   INVAR_TRY_VOID(check_range("prefix_cache_folder_bytes", options.prefix_cache_folder_bytes, 0,
@@ -211,9 +212,19 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   FreeMemory free = free_memory(*parts.backend);
   question.free_bytes = free.bytes;
   question.max_sequences = options.max_sequences;
+  const uint64_t slot_bytes = state_slot_bytes(*parts.backend, info.recurrent_layers);
+  if (slot_bytes > 0 && !options.prefix_cache_folder.empty())
+    return unsupported(
+        "%s: prefix_cache_folder: the states of recurrent layers cannot be kept on "
+        "disk yet; leave it out",
+        options.model.c_str());
+  const StatePlan states =
+      plan_states(slot_bytes, options.max_sequences,
+                  options.prefix_cache_bytes == 0 ? 0 : options.state_cache_bytes, free.bytes);
+  question.state_bytes = states.bytes;
   const Result<MemoryPlan> memory = plan_memory(question);
   if (!memory) return with_context(options.model, memory.error());
-  free.bytes -= question.weight_bytes;
+  free.bytes -= question.weight_bytes + question.state_bytes;
   const auto check_room = [&](const FreeMemory& left) -> Result<void> {
     if (options.kv_bytes == 0) return {};
     return check_kv_room(*memory, question.page_bytes, left);
@@ -247,12 +258,15 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
     parts.description.packing = "packed now";
   }
 
-  INVAR_TRY_VOID(check_room(free_memory(*parts.backend)));  // weights may take more than foreseen
+  free = free_memory(*parts.backend);  // weights may take more than foreseen
+  free.bytes -= std::min(free.bytes, question.state_bytes);
+  INVAR_TRY_VOID(check_room(free));
   INVAR_TRY(parts.page_store,
             open_page_store(options, *checkpoint, *parts.backend, question.page_bytes));
   parts.context = memory->context;
   parts.num_pages = memory->num_pages;
   parts.max_sequences = options.max_sequences;
+  parts.num_state_snapshots = states.num_snapshots;
   parts.prefill_chunk = options.prefill_chunk;
   parts.step_slowdown = options.step_slowdown;
   if (options.prefix_cache_bytes >= 0)
@@ -261,6 +275,8 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
                                                 std::max<uint64_t>(question.page_bytes, 1),
                                             static_cast<uint64_t>(memory->num_pages)));
   describe_parts(*checkpoint, parts.model->info(), *memory, question.page_bytes, parts);
+  parts.description.state_bytes = states.bytes;
+  parts.description.state_bytes_per_sequence = slot_bytes;
   parts.description.default_sampling =
       default_sampling(checkpoint->generation_config, info.vocab_size);
   for (const char* key : {"temperature", "do_sample"})

@@ -288,12 +288,13 @@ constexpr Row kRows[] = {
   {"model_load_progress", kGauge, nullptr, nullptr, When::kAlways, "0 to 1.",
    [](const Snapshot& s) { return Samples{s.load_progress}; }},
   {"memory_bytes", kGauge, nullptr, nullptr, When::kLoaded,
-   "Weights as packed, and keys and values as reserved.",
+   "Weights as packed; keys and values, and states of recurrent layers, as reserved.",
    [](const Snapshot& s) {
      const ModelDescription& m = s.model();
      Samples samples;
      for (const auto& [kind, bytes] :
-          {std::pair("weights", m.weight_bytes), std::pair("kv", m.kv_bytes)})
+          {std::pair("weights", m.weight_bytes), std::pair("kv", m.kv_bytes),
+           std::pair("states", m.state_bytes)})
        samples.push_back({static_cast<double>(bytes), {{"device", m.backend}, {"kind", kind}}});
      return samples;
    }},

@@ -43,6 +43,23 @@ TEST(MemoryPlan, TakesTheFullWindowWhenItFits) {
   EXPECT_EQ(plan_memory(small)->num_pages, 2);
 }
 
+TEST(MemoryPlan, StatesOfRecurrentLayers) {
+  EXPECT_EQ(plan_states(0, 4, -1, 1 << 30).bytes, 0u);
+  const StatePlan plan = plan_states(10 << 20, 4, -1, 1 << 30);
+  EXPECT_EQ(plan.num_snapshots, 8);
+  EXPECT_EQ(plan.bytes, 12u * (10 << 20));
+  EXPECT_EQ(plan_states(60 << 20, 4, -1, 1 << 30).num_snapshots, 2);  // an eighth of what is free
+  EXPECT_EQ(plan_states(60 << 20, 4, 0, 1 << 30).num_snapshots, 0);
+  EXPECT_EQ(plan_states(60 << 20, 1, 600 << 20, 1 << 30).num_snapshots, 10);
+
+  MemoryQuestion q = question();
+  q.state_bytes = (1 << 30) - q.weight_bytes - (20 << 20);
+  EXPECT_EQ(largest_context(q), 2560);
+  q.state_bytes += 21 << 20;
+  EXPECT_EQ(largest_context(q), 0);
+  EXPECT_THAT(plan_memory(q).error().message, HasSubstr("lower max_sequences or state_cache"));
+}
+
 TEST(MemoryPlan, SaysWhatFits) {
   MemoryQuestion q = question();
   q.free_bytes = q.weight_bytes + (20 << 20);
