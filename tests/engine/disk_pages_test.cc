@@ -146,6 +146,7 @@ TEST(RealDiskPages, AConversationGoesOnAfterARestart) {
 
   options.activation_bits = 12;  // another arithmetic: other pages
   EXPECT_EQ(reply(*open()).num_cached_tokens, 0);
+  options.activation_bits = 8;
   options.backend = "reference";
   const auto refused = Engine::open(options);
   ASSERT_FALSE(refused.ok());
