@@ -11,6 +11,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/moe.h"
+#include "backend/cpu/recurrent.h"
 #include "backend/cpu/rope.h"
 #include "backend/page_access.h"
 #include "backend/tunable.h"
@@ -23,7 +24,7 @@ class CpuBackend final : public Backend, public PageAccess, public Tunable {
   CpuBackend(BackendInfo info, Isa isa, const LinearOptions& linear_options);
 
   const BackendInfo& info() const override { return info_; }
-
+  RecurrentOps* recurrent_ops() override { return recurrent_ops_.get(); }
   MoeOps* moe_ops() override { return &moe_ops_; }
 
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override;
@@ -62,6 +63,7 @@ class CpuBackend final : public Backend, public PageAccess, public Tunable {
   RopeTables rope_tables_;
   AttentionWorkspace attention_workspace_;
   CpuMoeOps moe_ops_{pool_, isa_, crossovers_};
+  std::unique_ptr<RecurrentOps> recurrent_ops_ = make_recurrent_ops(pool_, isa_);
 };
 
 }  // namespace invar::cpu

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/attention_tile.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/recurrent_kernels.h"
 #include "backend/cpu/row_ops.h"
 
 namespace invar::cpu {
@@ -27,6 +28,7 @@ struct SimdKernels {
   // One head in place; cos and sin have num_pairs values each.
   void (*rope)(float* x, const float* cos, const float* sin, int64_t num_pairs);
   MoeKernels moe;
+  RecurrentKernels recurrent;
 };
 
 // The set must be available.

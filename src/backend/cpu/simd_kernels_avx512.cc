@@ -11,6 +11,8 @@
 #include "backend/cpu/rope_inl.h"
 #include "backend/cpu/attention_inl.h"
 #include "backend/cpu/moe_inl.h"
+#include "backend/cpu/recurrent_inl.h"
+#include "backend/cpu/recurrent_rows_inl.h"
 #include "backend/cpu/simd_table_inl.h"
 // clang-format on
 #endif

@@ -10,5 +10,7 @@
 #include "backend/cpu/rope_inl.h"
 #include "backend/cpu/attention_inl.h"
 #include "backend/cpu/moe_inl.h"
+#include "backend/cpu/recurrent_inl.h"
+#include "backend/cpu/recurrent_rows_inl.h"
 #include "backend/cpu/simd_table_inl.h"
 // clang-format on

@@ -9,6 +9,8 @@ const SimdKernels kSimdKernels = {
     rms_norm_row,
     rope_head,
     {weighted_sum, add_scaled},
+    {gated_delta_rows, delta_gates, ssd_rows, ssd_gates, unit_row, short_conv_run, gated_norm_group,
+     sigmoid_gate_run, relu2_run},
 };
 
 }  // namespace invar::cpu::INVAR_SIMD_SET
