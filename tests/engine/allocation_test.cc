@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "cache/prefix_cache.h"
 #include "cache/temporary_folder.h"
 #include "engine/fakes.h"
 
@@ -153,7 +154,7 @@ TEST(Allocation, EachFailureEndsAtMostOneRequest) {
       EXPECT_EQ(generate(*engine, request_of(1)).token_ids, expected[1]) << "allocation " << n;
     }
     // The engine's thread may still be at the end of the step.
-    for (int i = 0; i < 1000 && engine_gauges(*engine).num_requests > 0; ++i)
+    for (int i = 0; i < 30000 && engine_gauges(*engine).num_requests > 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(engine_gauges(*engine).num_requests, 0);
     EXPECT_EQ(engine_gauges(*engine).num_used_pages, 0) << "allocation " << n;
@@ -164,6 +165,26 @@ TEST(Allocation, EachFailureEndsAtMostOneRequest) {
   EXPECT_GT(num_failed, 100);
   is_exempt = false;
   set_log_level(LogLevel::kWarning);
+}
+
+// What gives memory back is called where there is none, and outside of any try as well.
+TEST(Allocation, GivingPagesBackTakesNone) {
+  const std::string salt(50, 's');
+  BlockPool pool(1);
+  PrefixCache cache(pool, 1, kPagePositions);
+  const std::vector<int32_t> tokens(kPagePositions);
+  PrefixCache::Holding kept;
+  cache.attach(kept, salt);
+  kept.pages.push_back(*cache.allocate());
+  cache.publish(kept, tokens, kPagePositions, false);
+  PrefixCache::Holding empty;
+  cache.attach(empty, salt + "other");
+  countdown = 1;
+  cache.release(kept);
+  cache.release(empty);
+  EXPECT_TRUE(cache.allocate().has_value());  // evicts
+  EXPECT_EQ(countdown.exchange(0), 1);
+  EXPECT_EQ(cache.num_evictions(), 1);
 }
 
 }  // namespace
