@@ -42,6 +42,15 @@ target_compile_definitions(invar_flags INTERFACE INVAR_VERSION="${PROJECT_VERSIO
 target_include_directories(invar_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 
+# The headers that most files include, compiled once for all folders.
+if(INVAR_PCH)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cc CONTENT "")
+  add_library(invar_precompiled OBJECT ${PROJECT_BINARY_DIR}/precompiled.cc)
+  target_link_libraries(invar_precompiled PRIVATE invar_flags)
+  target_precompile_headers(invar_precompiled PRIVATE <algorithm> <functional> <memory> <optional>
+                            <span> <string> <string_view> <unordered_map> <vector>)
+endif()
+
 # Kernels are fast in every build type; tools/check_compilers.sh takes other levels.
 set(INVAR_KERNEL_LEVEL "-O3" CACHE STRING "Optimisation of the files with an instruction set")
 
@@ -99,8 +108,7 @@ function(invar_layer name)
       target_compile_definitions(invar_${name} PRIVATE INVAR_NO_AVXVNNI)
     endif()
     if(INVAR_PCH)
-      target_precompile_headers(invar_${name} PRIVATE <algorithm> <functional> <memory> <optional>
-                                <span> <string> <string_view> <unordered_map> <vector>)
+      target_precompile_headers(invar_${name} REUSE_FROM invar_precompiled)
     endif()
   else()
     add_library(invar_${name} INTERFACE)

@@ -33,7 +33,11 @@ class BenchTest(CommandTest):
 
     def test_json(self):
         flags = [*SHORT, "--depth", "0,24", "--batch", "1,3", "--kernels", "--json"]
-        bench = json.loads(self.bench(*flags))
+        for _ in range(4):
+            bench = json.loads(self.bench(*flags))
+            # Ceiling and decode are measured one after the other, and other work may fall on one of them.
+            if max(result["read_percent"] for result in bench["results"]) < 150:
+                break
         self.assertEqual(
             [key(result) for result in bench["results"]],
             [

@@ -5,10 +5,11 @@ import os
 import sys
 import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "apps"))
-from harness import ServerProcess  # noqa: E402
+from harness import PATIENCE, ServerProcess, until  # noqa: E402
 
 # Where tools/check_clients.sh put the clients of package.json.
 NODE_MODULES = Path(os.environ.get("CLIENTS_NODE_MODULES", ""))
@@ -32,7 +33,7 @@ SCRIPTS = {
     },
     "two": {"text": call("weather", city="Oslo") + "\n" + call("weather", city="Rome"), "cut": 7},
     "fault": {"text": "Hello there, this breaks.", "cut": 1, "fail_at_step": 6},
-    "long": {"text": "word " * 200, "cut": 5},
+    "endless": {"steps": [{"text": "word ", "delay_ms": 10, "repeat": 100000}]},
     "default": {"text": "ok"},
 }
 
@@ -49,3 +50,12 @@ class ScriptedServerTest(unittest.TestCase):
             arguments = ["--backend", "scripted", "--script", script, "--alias", "tiny"]
             cls.server = ServerProcess(cls, *arguments).wait_ready()
         cls.address = cls.server.address
+
+    def wait_idle(self):
+        """Until the server answers nobody."""
+
+        def is_idle():
+            with urllib.request.urlopen(self.address + "/v1/requests", timeout=PATIENCE) as answer:
+                return json.load(answer)["data"] == []
+
+        until(is_idle, "nobody is answered")

@@ -161,7 +161,8 @@ class OpenAiTest(ScriptedServerTest):
         self.assertEqual(model.id, "tiny")
 
     def test_a_stream_that_is_left_is_cancelled(self):
-        stream = self.chat("long", stream=True)
+        stream = self.chat("endless", stream=True)
         next(iter(stream))
         stream.close()
+        self.wait_idle()
         self.assertEqual(self.chat("hello").choices[0].message.content, HELLO)
