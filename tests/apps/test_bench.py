@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from harness import INVAR, CommandTest, need_smollm2
+from harness import INVAR, PATIENCE, CommandTest, need_smollm2
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHORT = ["--prefill", "16", "--decode", "4", "--repeat", "1"]
@@ -27,7 +27,7 @@ class BenchTest(CommandTest):
         self.model = need_smollm2()
 
     def bench(self, *arguments):
-        result = self.run_invar("bench", self.model, *arguments)
+        result = self.run_invar("bench", self.model, *arguments, timeout=10 * PATIENCE)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         return result.stdout.decode()
 

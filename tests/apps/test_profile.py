@@ -7,7 +7,7 @@ import stat
 import unittest
 import xml.etree.ElementTree
 
-from harness import CommandTest
+from harness import PATIENCE, CommandTest
 from test_verify import golden_model
 
 ASK = ["--prompt", "river stone", "--max-tokens", "24", "--temperature", "0", "--json"]
@@ -20,7 +20,7 @@ class ProfileTest(CommandTest):
         self.tuning = self.folder / ".cache" / "invar" / "tuning"
 
     def profile(self, *flags):
-        result = self.run_invar("profile", self.model, "--quick", *flags, timeout=300)
+        result = self.run_invar("profile", self.model, "--quick", *flags, timeout=10 * PATIENCE)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         return result.stdout.decode()
 
@@ -118,7 +118,7 @@ class ProfileTest(CommandTest):
 
     def test_without_a_folder(self):
         flags = ["--quick", "--rows", "2", "--json", "--tuning", "always"]
-        result = self.run_invar("profile", self.model, *flags, INVAR_TUNING="off", timeout=300)
+        result = self.run_invar("profile", self.model, *flags, INVAR_TUNING="off", timeout=10 * PATIENCE)
         report = json.loads(result.stdout)
         self.assertIsNone(report["tuning_file"])
         self.assertIn("INVAR_TUNING", report["why_no_tuning"])

@@ -12,7 +12,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from harness import INVAR, CommandTest, ServerProcess, need_smollm2
+from harness import INVAR, PATIENCE, CommandTest, ServerProcess, need_smollm2
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "models"
 MOST_EVENTS_OF_THE_LEFT = 13  # verify goes away after fewer
@@ -71,7 +71,7 @@ def golden_model(family, folder):
 
 class VerifyTest(CommandTest):
     def verify(self, target, *flags, code=0, **environment):
-        result = self.run_invar("verify", target, *flags, timeout=300, **environment)
+        result = self.run_invar("verify", target, *flags, timeout=10 * PATIENCE, **environment)
         self.assertEqual(result.returncode, code, (result.stdout + result.stderr).decode())
         return result.stdout.decode()
 
