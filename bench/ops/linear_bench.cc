@@ -6,9 +6,11 @@
 //   linear_bench MODEL   [KEY=VALUE ...]   all linears of smollm2, gemma, qwen or qwen7b, in order
 //   linear_bench experts [KEY=VALUE ...]   a layer of experts of shape=INNERxHIDDEN beside a dense
 //                                          layer that reads as many bytes a row
+//                                          (cold_mb=0: without)
 //
 //   threads=2  isa=avx2  csv=1  rows=1,4,8,64  bits=8,12  formats=q4_0,mlx4  shape=OUTxIN
 //   experts=256  used=8 (of them by a row)
+//   cpu=1 (with `experts` and threads=1: what others take of the core does not count)
 //   layers=N (of a model; default all)  cold_mb=96 (of copies; more where the L3 is larger)
 #include <strings.h>
 
@@ -17,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <random>
@@ -36,6 +39,14 @@ using F = WeightFormat;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Seconds of the calling thread while it ran, where asked for (`cpu=1`), else of the clock.
+bool cpu_time = false;
+double now() {
+  timespec t;
+  clock_gettime(cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -153,10 +164,11 @@ void run(ThreadPool& pool, Isa isa, const Weight& w, Tensor y, Tensor x) {
 // ---- Ceilings
 // ------------------------------------------------------------------------------------
 
-// Bytes a second that the pool's threads read in order, best of a few passes. The memory is taken
-// where weights live, in 2 MiB pages: 4 KiB pages cost a virtual machine most of its bandwidth.
+// Bytes a second that the pool's threads read in order, best of short windows, as calls are timed.
+// The memory is taken where weights live, in 2 MiB pages: 4 KiB pages cost a virtual machine most
+// of its bandwidth.
 double read_peak(ThreadPool& pool) {
-  constexpr size_t kBytes = 128u << 20;
+  constexpr size_t kBytes = 128u << 20, kWindow = 16u << 20;
   static const PanelMemory memory = [] {
     PanelArena arena;
     PanelMemory bytes = arena.allocate(kBytes);
@@ -167,12 +179,13 @@ double read_peak(ThreadPool& pool) {
   double best = 0;
   const auto threads = static_cast<int64_t>(pool.num_threads());
   std::vector<uint64_t> sums(static_cast<size_t>(threads) * 8);
-  for (int pass = 0; pass < 6; ++pass) {
-    const auto start = Clock::now();
+  for (size_t window = 0; window < 6 * kBytes / kWindow; ++window) {
+    const auto start = now();
     pool.run(threads, [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; ++t) {
-        const size_t share = kBytes / static_cast<size_t>(threads) / 256 * 256;
-        const uint8_t* p = memory.get() + static_cast<size_t>(t) * share;
+        const size_t share = kWindow / static_cast<size_t>(threads) / 256 * 256;
+        const uint8_t* p =
+            memory.get() + window * kWindow % kBytes + static_cast<size_t>(t) * share;
         uint64_t sum[4] = {};
         for (size_t i = 0; i < share; i += 256)  // one load a line
           for (size_t j = 0; j < 4; ++j) {
@@ -184,7 +197,7 @@ double read_peak(ThreadPool& pool) {
         sums[static_cast<size_t>(t) * 8] = sum[0] + sum[1] + sum[2] + sum[3];
       }
     });
-    best = std::max(best, static_cast<double>(kBytes) / seconds_since(start));
+    best = std::max(best, static_cast<double>(kWindow) / (now() - start));
   }
   return best;
 }
@@ -338,22 +351,25 @@ void bench_experts(ThreadPool& pool, const Settings& s) {
       const double read = read_peak(pool);
       double best = 0, best_seconds = 1e9, best_dense = 1e9;
       size_t call = 0;
-      for (int window = 0; window < 24; ++window) {  // experts and dense in turns
+      const auto begin = Clock::now();
+      for (int window = 0; window < 3 || (window < 24 && seconds_since(begin) < 4);
+           ++window) {  // experts and dense in turns
         for (const auto start = Clock::now(); seconds_since(start) < 0.01; ++call) {
           fill_logits(logits.tensor, order, call * static_cast<size_t>(s.used), s.used, random);
           const double bytes = expert_bytes * static_cast<double>(num_read(logits.tensor, args));
-          const auto call_start = Clock::now();
+          const double call_start = now();
           ops.moe(y.tensor, x.tensor, logits.tensor, *up.packed, *down.packed, args, Tensor{});
-          const double seconds = seconds_since(call_start);
+          const double seconds = now() - call_start;
           best = std::max(best, bytes / seconds);
           best_seconds = std::min(best_seconds, seconds);
         }
-        for (const auto start = Clock::now(); seconds_since(start) < 0.01; ++call) {
+        for (const auto start = Clock::now(); !dense.empty() && seconds_since(start) < 0.01;
+             ++call) {
           const auto& [dense_up, dense_down] = dense[call % dense.size()];
-          const auto call_start = Clock::now();
+          const double call_start = now();
           run(pool, s.isa, dense_up, inner.tensor, x.tensor);
           run(pool, s.isa, dense_down, y.tensor, inner.tensor);
-          best_dense = std::min(best_dense, seconds_since(call_start));
+          best_dense = std::min(best_dense, now() - call_start);
         }
       }
       const double macs = 3 * static_cast<double>(rows * s.used * s.out * s.in);
@@ -544,6 +560,8 @@ Settings parse(int argc, char** argv) {
       if (sscanf(value.c_str(), "%ldx%ld", &s.out, &s.in) != 2) stop("shape is OUTxIN");
     } else if (key == "cold_mb") {
       s.cold_mb = atof(value.c_str());
+    } else if (key == "cpu") {
+      cpu_time = value != "0";
     } else if (key == "experts") {
       s.experts = atoi(value.c_str());
     } else if (key == "used") {
