@@ -73,7 +73,8 @@ std::string shape_text(const OpTime& op) {
 }
 
 bool is_linear(OpKind kind) {
-  return kind == OpKind::kLinear || kind == OpKind::kGatedLinear || kind == OpKind::kLmHead;
+  return kind == OpKind::kLinear || kind == OpKind::kGatedLinear || kind == OpKind::kLmHead ||
+         kind == OpKind::kMoe;
 }
 
 std::string case_name(const BenchCase& what) {

@@ -48,6 +48,9 @@ class MoeOps {
   virtual void moe(Tensor y, Tensor x, Tensor logits, const PackedWeight& up,
                    const PackedWeight& down, const MoeArgs& args, Tensor residual) = 0;
 
+  // Experts that some row of the last moe() chose, whose weights it read; 0: not counted.
+  virtual int num_experts_read() const { return 0; }
+
   // y[t] += sigmoid(gate[t]) * x[t], for an expert that every row has.
   // x, y [num_rows, num_cols]; gate [num_rows, 1]
   virtual void add_gated(Tensor y, Tensor x, Tensor gate) = 0;

@@ -50,6 +50,24 @@ const char* op_kind_name(OpKind kind) {
       return "gather_rows";
     case OpKind::kLmHead:
       return "lm_head";
+    case OpKind::kShortConv:
+      return "short_conv";
+    case OpKind::kGatedDelta:
+      return "gated_delta";
+    case OpKind::kSsd:
+      return "ssd";
+    case OpKind::kGatedNorm:
+      return "gated_norm";
+    case OpKind::kSigmoidGate:
+      return "sigmoid_gate";
+    case OpKind::kRelu2:
+      return "relu2";
+    case OpKind::kRouter:
+      return "router";
+    case OpKind::kMoe:
+      return "moe";
+    case OpKind::kAddGated:
+      return "add_gated";
   }
   return "unknown";
 }
@@ -59,16 +77,7 @@ std::vector<StepTime> TimedBackend::take_steps() {
   return std::exchange(steps_, {});
 }
 
-template <typename Call>
-void TimedBackend::timed(const OpTime& op, const Call& call) {
-  if (!time_ops_) {
-    call();
-    return;
-  }
-  const Clock::time_point begin = Clock::now();
-  call();
-  inner_->synchronize_op();
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+void TimedBackend::add_time(const OpTime& op, double seconds) {
   auto found = std::find_if(step_.ops.begin(), step_.ops.end(), [&](const OpTime& other) {
     return other.kind == op.kind && other.num_rows == op.num_rows && other.num_cols == op.num_cols;
   });

@@ -8,6 +8,8 @@
 #include <mutex>
 
 #include "backend/backend.h"
+#include "backend/moe_ops.h"
+#include "backend/recurrent_ops.h"
 
 namespace invar {
 
@@ -20,14 +22,24 @@ enum class OpKind {
   kRope,
   kAttention,
   kGatherRows,
-  kLmHead
+  kLmHead,
+  kShortConv,
+  kGatedDelta,
+  kSsd,
+  kGatedNorm,
+  kSigmoidGate,
+  kRelu2,
+  kRouter,
+  kMoe,
+  kAddGated
 };
 const char* op_kind_name(OpKind kind);  // "linear"
 
 // The calls of one kind and shape in a step.
 struct OpTime {
   OpKind kind = OpKind::kEmbed;
-  // Weight rows and columns (of one part for a gated linear); attention: 0 and the sliding window.
+  // Weight rows and columns (of one part for a gated linear, of one expert's up); attention: 0 and
+  // the sliding window.
   int64_t num_rows = 0, num_cols = 0;
   int num_calls = 0;
   double seconds = 0;
@@ -40,7 +52,7 @@ struct StepTime {
   std::chrono::steady_clock::time_point start, end;
   int64_t num_rows = 0;
   int num_windows = 0;
-  double weight_bytes = 0;  // every matrix once
+  double weight_bytes = 0;  // every matrix once, of experts those that some row chose
   double kv_bytes = 0;      // every key and value that some row sees, once a window
   double linear_macs = 0;   // multiply-adds with weights
   std::vector<OpTime> ops;  // only with time_ops
@@ -52,8 +64,8 @@ struct StepTime {
 class TimedBackend final : public Backend {
  public:
   // time_ops waits for the device after each operation, which costs a GPU its overlap.
-  TimedBackend(std::unique_ptr<Backend> inner, bool time_ops)
-      : inner_(std::move(inner)), time_ops_(time_ops) {}
+  TimedBackend(std::unique_ptr<Backend> inner, bool time_ops);
+  ~TimedBackend() override;
 
   // Called at the beginning of every step, on the engine's thread, where the inner backend may be
   // tuned. Set it while nothing runs.
@@ -64,8 +76,8 @@ class TimedBackend final : public Backend {
 
   const BackendInfo& info() const override { return inner_->info(); }
   std::optional<DeviceRoom> device_room() const override { return inner_->device_room(); }
-  RecurrentOps* recurrent_ops() override { return inner_->recurrent_ops(); }  // not timed yet
-  MoeOps* moe_ops() override { return inner_->moe_ops(); }
+  RecurrentOps* recurrent_ops() override;
+  MoeOps* moe_ops() override;
   DeviceRates measure_rates() override { return inner_->measure_rates(); }
   Result<std::unique_ptr<PackedWeight>> pack(const PackRequest& request) override {
     return inner_->pack(request);
@@ -106,12 +118,25 @@ class TimedBackend final : public Backend {
   void synchronize_op() override { inner_->synchronize_op(); }
 
  private:
-  // Runs `call` and adds it to the step under `op`'s kind and shape.
+  class TimedRecurrentOps;  // timed_side_ops.cc
+  class TimedMoeOps;
+
+  // Runs `call` and adds it to the step under `op`'s kind and shape. `call` may still count what
+  // `op` reads.
   template <typename Call>
-  void timed(const OpTime& op, const Call& call);
+  void timed(const OpTime& op, const Call& call) {
+    if (!time_ops_) return call();
+    const auto begin = std::chrono::steady_clock::now();
+    call();
+    inner_->synchronize_op();
+    add_time(op, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  void add_time(const OpTime& op, double seconds);
   void add_weight(const PackedWeight& w, double macs);
 
   std::unique_ptr<Backend> inner_;
+  std::unique_ptr<TimedRecurrentOps> recurrent_ops_;  // where `inner` has them
+  std::unique_ptr<TimedMoeOps> moe_ops_;
   const bool time_ops_;
   std::function<int()> before_step_;
   StepTime step_;

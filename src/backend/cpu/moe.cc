@@ -72,11 +72,13 @@ void CpuMoeOps::moe(Tensor y, Tensor x, Tensor logits, const PackedWeight& up_we
   INVAR_CHECK(up.order == (gated ? PartOrder::kGateAndUp : PartOrder::kStacked) &&
                   down.order == PartOrder::kStacked,
               "experts' weights do not suit the activation");
+  num_experts_read_ = 0;
   if (x.num_rows == 0) return;
   route(logits, args);
   const int64_t num_pairs = x.num_rows * args.num_experts_per_tok;
 
   std::vector<Job> jobs = jobs_of(up);
+  num_experts_read_ = static_cast<int>(jobs.size());
   gather_inputs(x, up, jobs);
   const Tensor hidden = hidden_.rows(num_pairs, up.num_rows);
   run(hidden, up, jobs, &args);

@@ -22,6 +22,7 @@ class CpuMoeOps final : public MoeOps {
   void router(Tensor logits, Tensor x, const PackedWeight& w) override;
   void moe(Tensor y, Tensor x, Tensor logits, const PackedWeight& up, const PackedWeight& down,
            const MoeArgs& args, Tensor residual) override;
+  int num_experts_read() const override { return num_experts_read_; }
   void add_gated(Tensor y, Tensor x, Tensor gate) override;
 
  private:
@@ -45,6 +46,7 @@ class CpuMoeOps final : public MoeOps {
   PairOrder order_;
   Activations activations_;  // of pairs: first their inputs, then what `up` made of them
   Scratch inputs_, hidden_, outputs_;
+  int num_experts_read_ = 0;
 };
 
 }  // namespace invar::cpu
