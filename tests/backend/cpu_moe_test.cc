@@ -400,6 +400,43 @@ TEST_F(CpuExperts, EightBitRouterBesideFourBitExperts) {
   EXPECT_LT(std::sqrt(error / size), 0.03);
 }
 
+// More rows than a block has: all with one expert, and nearly all with one of two.
+TEST_F(CpuExperts, OneExpertForAllRowsIsADenseLayer) {
+  constexpr size_t kRows = 150;
+  for (WeightFormat format : {WeightFormat::kQ4_K, WeightFormat::kQ8_0, WeightFormat::kBF16}) {
+    for (int num_experts : {1, 2}) {
+      const Layer moe_layer = layer({format}, num_experts, 1, true);
+      const auto count = static_cast<size_t>(num_experts);
+      const auto up = pack(moe_layer.up_request(0, count));
+      const auto down = pack(moe_layer.down_request(0, count));
+      const auto dense_up = pack(moe_layer.up_request(0, 1));
+      const auto dense_down = pack(moe_layer.down_request(0, 1));
+      std::vector<float> x = random_floats(kRows * static_cast<size_t>(moe_layer.hidden), 11);
+      std::vector<float> logits(kRows * count, 1.0f), y(x.size()), expected(x.size());
+      std::vector<float> inner(kRows * static_cast<size_t>(moe_layer.inner));
+      if (num_experts == 2) logits[2 * 77] = 0;  // one row goes elsewhere
+      for (Isa isa : testable_isas()) {
+        if (isa == Isa::kPortable && format != WeightFormat::kQ8_0) continue;
+        CpuMoeOps ops(pool_, isa, kNoCrossovers);
+        const Tensor in = tensor_of(x, moe_layer.hidden);
+        ops.moe(tensor_of(y, moe_layer.hidden), in, tensor_of(logits, num_experts), *up, *down,
+                moe_layer.args, Tensor{});
+        EXPECT_EQ(ops.num_experts_read(), num_experts);
+        const Tensor hidden = tensor_of(inner, moe_layer.inner);
+        gated_linear(pool_, isa, hidden, in, *dense_up, Activation::kSilu);
+        linear(pool_, isa, tensor_of(expected, moe_layer.hidden), hidden, *dense_down, {},
+               Tensor{});
+        for (size_t row = 0; row < kRows; ++row)
+          ASSERT_EQ(
+              same_bits(&y[row * static_cast<size_t>(moe_layer.hidden)],
+                        &expected[row * static_cast<size_t>(moe_layer.hidden)], moe_layer.hidden),
+              num_experts == 1 || row != 77)
+              << format_name(format) << ", " << isa_name(isa) << ", row " << row;
+      }
+    }
+  }
+}
+
 TEST_F(CpuExperts, NoRows) {
   const Layer moe_layer = layer({WeightFormat::kQ4_0}, 3, 2, true);
   const auto up = pack(moe_layer.up_request(0, 3)), down = pack(moe_layer.down_request(0, 3));
