@@ -66,7 +66,11 @@ class RequestsTest(ChatServerTest):
             (200, {"object": "list", "data": [], "running": 0, "waiting": 0}),
         )
         stream = self.long_request(True, request_id="my-own.id")
-        first = json.loads(stream.readline().decode().removeprefix("data: "))
+        line = b""
+        while not line.startswith(b"data: "):  # pings, while it is slow
+            line = stream.readline()
+            self.assertNotEqual(line, b"")
+        first = json.loads(line.removeprefix(b"data: "))
         body = self.wait_listed(state="decode")
         self.assertEqual((body["running"], body["waiting"]), (1, 0))
         [entry] = body["data"]
