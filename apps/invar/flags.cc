@@ -196,6 +196,14 @@ void FlagSet::toggle(const std::string& flag, bool& target, const std::string& h
   app_.add_flag(library_names(), target, help)->group(added.group);
 }
 
+void FlagSet::toggle(const std::string& flag, std::optional<bool>& target,
+                     const std::string& help) {
+  const FlagRecord& added = record(flag, Arity::kNone, "boolean", "", help, "", {});
+  // Not add_flag(), which takes an optional for a count and sets it. "=false" comes as -1.
+  const auto set = [&target](int64_t count) { target = count > 0; };
+  app_.add_flag_function(library_names(), set, help)->group(added.group);
+}
+
 void FlagSet::foreign(FlagRecord record) {
   record.has_target = false;
   records_.push_back(std::move(record));

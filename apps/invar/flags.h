@@ -102,6 +102,7 @@ class FlagSet {
 
   // `target` holds the default; "--ui,--no-ui": help shows both forms.
   void toggle(const std::string& flag, bool& target, const std::string& help);
+  void toggle(const std::string& flag, std::optional<bool>& target, const std::string& help);
 
   // A flag without a target: known from other servers, or of what is not built. For launchers only.
   void foreign(FlagRecord record);

@@ -29,6 +29,7 @@
 #include "server/request_routes.h"
 #include "server/responses_route.h"
 #include "server/token_routes.h"
+#include "server/warning_log.h"
 #include "signals.h"
 #include "stall.h"
 #include "start_report.h"
@@ -136,6 +137,7 @@ struct RequestPath {
         metrics(metrics_options(flags), model, requests, lifecycle),
         api(api_options(flags, model.names(), keys, is_private)) {
     api.requests = &requests;
+    api.warning_log = &warning_log;
     router.set_guard(
         [this](server::Handler handler) { return admission.guard(std::move(handler)); });
     server::add_probe_routes(router, lifecycle);
@@ -171,6 +173,7 @@ struct RequestPath {
   server::Admission admission;
   server::Router router;
   server::RequestRegistry requests;
+  server::WarningLog warning_log;
   server::Metrics metrics;
   server::ApiOptions api;
 };

@@ -138,8 +138,9 @@ void add_limits(FlagSet& flags, ServeFlags& target) {
               "Rows of a step; speed only. Default: 512.");
   flags.whole("--ubatch-size,-ub", "N", {1, 65536}, target.prompt_rows,
               "Rows of a prompt in a step, at most --batch-size; speed only.");
-  flags.whole("--max-queue", "N", {0, 1 << 20}, target.max_waiting,
-              "Requests that wait, and no more than 64 MiB of them; more get 429 queue_full.",
+  flags.whole("--max-queue", "N", {0, 1024}, target.max_waiting,
+              "Requests that wait, and no more than 64 MiB of them; more get 429 queue_full. The "
+              "engine has at most 1024 sequences, waiting and running.",
               "256");
   flags.whole("--threads-http", "N", {1, 64}, target.num_io_threads, "I/O threads.", "2");
   flags.whole("--max-body-bytes", "N", {1024, int64_t{1} << 30}, target.max_body_bytes,

@@ -49,7 +49,8 @@ struct ServeFlags {
   int64_t batch_rows = 0, prompt_rows = 0;
   bool use_prefix_cache = true;
   std::string context = "0";  // a number or "auto"
-  bool any_model_name = false, clamp_max_tokens = false, strict_fields = false;
+  std::optional<bool> any_model_name;
+  bool clamp_max_tokens = false, strict_fields = false;
   bool keep_attribution = false;
   bool mlock = false;
   std::string load_mode = "auto", drafter = "none", spec_type = "none";

@@ -90,13 +90,13 @@ server::ApiOptions api_options(const ServeFlags& flags, const std::vector<std::s
   server::ApiOptions options;
   options.model_names = names;
   // Clients on this machine invent model names; routers before other machines rely on the 404.
-  options.any_model_name = flags.any_model_name || is_private;
+  options.any_model_name = flags.any_model_name.value_or(is_private);
   options.clamp_max_tokens = flags.clamp_max_tokens;
   options.strict_fields = flags.strict_fields;
   options.keep_attribution = flags.keep_attribution;
   options.skip_parsing = flags.defaults.skip_parsing;
   options.defaults = request_defaults(flags.defaults);
-  options.salt_per_key = keys.num_keys() > 1;
+  options.salt_per_key = keys.has_keys();  // their number may change while it runs
   options.sse_ping_seconds = static_cast<int>(flags.sse_ping_seconds);
   return options;
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -235,6 +236,11 @@ struct ModelDescription {
   bool has_default_temperature = false;  // the config says how to sample, or not to
 };
 
+struct ChatPrompt {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
 class Engine {
  public:
   // Loads the model; errors name file, key or option, and the remedy.
@@ -258,18 +264,21 @@ class Engine {
   virtual std::string token_text(int32_t id) const = 0;  // for display, specials included
   // What the token adds to a reply, maybe a part of a character; nothing for specials.
   virtual std::string token_bytes(int32_t id) const = 0;
-  // The prompt that a chat request would run on, as text and as ids.
+  // The prompt that a chat request would run on, as text, as ids, and both of one rendering.
   virtual Result<std::string> apply_chat_template(const GenerationRequest& request) const = 0;
   virtual Result<std::vector<int32_t>> prompt_ids(const GenerationRequest& request) const = 0;
+  virtual Result<ChatPrompt> chat_prompt(const GenerationRequest& request) const = 0;
 
   // From any thread, at any time, without waiting.
   virtual EngineStats stats() const = 0;
 
   // Teacher forcing: logits [vocab_size] after each of ids[0..n), in order, in chunks of
-  // prefill_chunk. `visit` returns false to stop early. Runs beside requests.
+  // prefill_chunk. `visit` returns false to stop early. Runs beside requests. `stop` ends it from
+  // any thread, also while it waits: kCancelled, and its pages are free.
   virtual Result<void> score(
       std::span<const int32_t> ids,
-      const std::function<bool(int64_t index, std::span<const float> logits)>& visit) = 0;
+      const std::function<bool(int64_t index, std::span<const float> logits)>& visit,
+      const std::stop_token& stop = {}) = 0;
 };
 
 const char* version();                                // "0.1.0"

@@ -80,8 +80,10 @@ class EngineImpl : public Engine {
   std::string token_bytes(int32_t id) const override;
   Result<std::string> apply_chat_template(const GenerationRequest& request) const override;
   Result<std::vector<int32_t>> prompt_ids(const GenerationRequest& request) const override;
+  Result<ChatPrompt> chat_prompt(const GenerationRequest& request) const override;
   Result<void> score(std::span<const int32_t> ids,
-                     const std::function<bool(int64_t, std::span<const float>)>& visit) override;
+                     const std::function<bool(int64_t, std::span<const float>)>& visit,
+                     const std::stop_token& stop) override;
 
   EngineStats stats() const override { return counters_.stats(); }
 
@@ -244,7 +246,8 @@ Result<void> EngineImpl::enqueue(std::unique_ptr<Sequence> sequence) {
 }
 
 Result<void> EngineImpl::score(std::span<const int32_t> ids,
-                               const std::function<bool(int64_t, std::span<const float>)>& visit) {
+                               const std::function<bool(int64_t, std::span<const float>)>& visit,
+                               const std::stop_token& stop) {
   GenerationRequest request;
   request.prompt_ids.assign(ids.begin(), ids.end());
   INVAR_TRY(std::vector<int32_t> checked, prompt_ids(request));
@@ -257,6 +260,7 @@ Result<void> EngineImpl::score(std::span<const int32_t> ids,
     ScoreQueue& queue;
     ~CancelAtExit() { queue.cancel(); }
   } cancel_at_exit{*queue};
+  const std::stop_callback cancel_at_stop(stop, [&queue] { queue->cancel(); });
   auto sequence = std::make_unique<Sequence>();
   sequence->token_ids = std::move(checked);
   sequence->num_prompt_tokens = static_cast<int64_t>(sequence->token_ids.size());
@@ -271,7 +275,8 @@ Result<void> EngineImpl::score(std::span<const int32_t> ids,
       if (!visit(index++, std::span(*chunk).subspan(at, vocab_size))) return {};
     }
   }
-  if (queue->was_stopped()) return cancelled("the engine was closed");
+  if (queue->was_stopped())
+    return cancelled(stop.stop_requested() ? "it was stopped" : "the engine was closed");
   if (index < static_cast<int64_t>(ids.size()))
     return resource_exhausted("there is no memory to score this text now");
   return {};
@@ -301,13 +306,15 @@ std::string EngineImpl::token_bytes(int32_t id) const {
 
 Result<std::string> EngineImpl::apply_chat_template(const GenerationRequest& request) const {
   INVAR_TRY(const std::vector<TextSegment> segments, templates_.render(request, *parts_.tokenizer));
-  std::string text;
-  for (const TextSegment& segment : segments) text += segment.text;
-  return text;
+  return joined(segments);
 }
 
 Result<std::vector<int32_t>> EngineImpl::prompt_ids(const GenerationRequest& request) const {
   return make_prompt_ids(request, templates_, *parts_.tokenizer, limits_);
+}
+
+Result<ChatPrompt> EngineImpl::chat_prompt(const GenerationRequest& request) const {
+  return make_chat_prompt(request, templates_, *parts_.tokenizer, limits_);
 }
 
 // ---- On the engine's thread

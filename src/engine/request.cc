@@ -113,6 +113,15 @@ Result<void> check_prompt_form(const GenerationRequest& request) {
   return {};
 }
 
+Result<void> check_prompt_ids(const std::vector<int32_t>& ids, int32_t vocab_size) {
+  if (ids.empty()) return invalid_argument("the prompt has no tokens");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= vocab_size)
+      return invalid_argument("prompt token %zu is %d; the model has ids 0 to %d", i, ids[i],
+                              vocab_size - 1);
+  return {};
+}
+
 Result<void> check_stops(const std::vector<std::string>& stops) {
   if (stops.size() > kMaxStops)
     return invalid_argument("stop has %zu strings, the limit is %zu", stops.size(), kMaxStops);
@@ -199,25 +208,35 @@ Result<std::vector<TextSegment>> ChatTemplates::render(const GenerationRequest& 
   return segments;
 }
 
+std::string joined(const std::vector<TextSegment>& segments) {
+  std::string text;
+  for (const TextSegment& segment : segments) text += segment.text;
+  return text;
+}
+
+Result<ChatPrompt> make_chat_prompt(const GenerationRequest& request,
+                                    const ChatTemplates& templates, const Tokenizer& tokenizer,
+                                    const RequestLimits& limits) {
+  INVAR_TRY_VOID(check_prompt_form(request));
+  INVAR_TRY(const std::vector<TextSegment> segments, templates.render(request, tokenizer));
+  // The template writes BOS where the model wants it.
+  ChatPrompt prompt{joined(segments), tokenizer.encode(segments, false)};
+  INVAR_TRY_VOID(check_prompt_ids(prompt.ids, limits.vocab_size));
+  return prompt;
+}
+
 Result<std::vector<int32_t>> make_prompt_ids(const GenerationRequest& request,
                                              const ChatTemplates& templates,
                                              const Tokenizer& tokenizer,
                                              const RequestLimits& limits) {
   INVAR_TRY_VOID(check_prompt_form(request));
-  std::vector<int32_t> ids;
-  if (!request.prompt_ids.empty()) {
-    ids = request.prompt_ids;
-  } else if (request.prompt) {
-    ids = tokenizer.encode(*request.prompt, false, true);
-  } else {
-    INVAR_TRY(const std::vector<TextSegment> segments, templates.render(request, tokenizer));
-    ids = tokenizer.encode(segments, false);  // the template writes BOS where the model wants it
+  if (request.prompt_ids.empty() && !request.prompt) {
+    INVAR_TRY(ChatPrompt prompt, make_chat_prompt(request, templates, tokenizer, limits));
+    return std::move(prompt.ids);
   }
-  if (ids.empty()) return invalid_argument("the prompt has no tokens");
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0 || ids[i] >= limits.vocab_size)
-      return invalid_argument("prompt token %zu is %d; the model has ids 0 to %d", i, ids[i],
-                              limits.vocab_size - 1);
+  std::vector<int32_t> ids =
+      request.prompt ? tokenizer.encode(*request.prompt, false, true) : request.prompt_ids;
+  INVAR_TRY_VOID(check_prompt_ids(ids, limits.vocab_size));
   return ids;
 }
 

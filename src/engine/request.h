@@ -39,6 +39,12 @@ Result<std::vector<int32_t>> make_prompt_ids(const GenerationRequest& request,
                                              const Tokenizer& tokenizer,
                                              const RequestLimits& limits);
 
+// The same of a request with messages, with the text that the ids say.
+Result<ChatPrompt> make_chat_prompt(const GenerationRequest& request,
+                                    const ChatTemplates& templates, const Tokenizer& tokenizer,
+                                    const RequestLimits& limits);
+std::string joined(const std::vector<TextSegment>& segments);
+
 // Everything but the prompt's content; resolves max_tokens against the context window.
 Result<ReplySpec> make_reply_spec(const GenerationRequest& request, int64_t num_prompt_tokens,
                                   const RequestLimits& limits);

@@ -104,18 +104,39 @@ std::optional<ApiError> reply_error(const GenerationResult& result) {
   if (result.finish_reason == FinishReason::kCancelled)
     return api_error("request_cancelled", "the request was cancelled");
   if (result.finish_reason != FinishReason::kError) return std::nullopt;
+  return running_error(result.error);
+}
+
+ApiError running_error(const Error& error) {
+  // It fits alone, or it would not run: what is full now is so because of others.
+  if (error.code == ErrorCode::kResourceExhausted) {
+    ApiError full = api_error("no_memory", error.message);
+    full.retry_after_ms = 1000;
+    return full;
+  }
+  if (error.code == ErrorCode::kUnavailable) return engine_api_error(error);
   // The only thing that is found corrupt while a reply runs.
-  ApiError fault = result.error.code == ErrorCode::kCorrupt
-                       ? api_error("nan_logits", result.error.message)
-                       : engine_api_error(result.error);
+  ApiError fault = error.code == ErrorCode::kCorrupt ? api_error("nan_logits", error.message)
+                                                     : engine_api_error(error);
   fault.should_retry = false;  // the same request would end the same way
   return fault;
+}
+
+std::chrono::seconds ping_interval(const GenerationFields& generation) {
+  return std::chrono::seconds(std::max(0, generation.sse_ping_seconds));
 }
 
 Json ids_json(std::span<const int32_t> ids) {
   Json list = Json::array();
   for (const int32_t id : ids) list.push_back(int64_t{id});
   return list;
+}
+
+Json input_tokens_json(std::span<const int32_t> prompt_ids) {
+  Json json = Json::object();
+  json.set("object", "response.input_tokens");
+  json.set("input_tokens", static_cast<int64_t>(prompt_ids.size()));
+  return json;
 }
 
 ApiError engine_api_error(const Error& error) {
@@ -129,10 +150,13 @@ ApiError engine_api_error(const Error& error) {
       return api_error("request_cancelled", error.message);
     case ErrorCode::kResourceExhausted:
       return api_error("request_too_large_for_memory", error.message);
+    case ErrorCode::kUnsupported:
     case ErrorCode::kInvalidArgument:
       if (error.message.starts_with("chat template"))
         return api_error("template_error", error.message, "messages");
-      return api_error("invalid_value", error.message);
+      return error.code == ErrorCode::kUnsupported
+                 ? api_error("unsupported_content", error.message, "messages")
+                 : api_error("invalid_value", error.message);
     default: {
       ApiError fault = api_error("engine_error", error.message);
       fault.should_retry = false;

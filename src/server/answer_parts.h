@@ -2,6 +2,7 @@
 // endings, errors of the engine as errors of the API.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -39,8 +40,16 @@ Json stop_reason(const GenerationResult& result);
 
 // Why a reply gave no answer, if it did not: a fault, or somebody cancelled it.
 std::optional<ApiError> reply_error(const GenerationResult& result);
+// The same of an error that the engine found while it computed.
+ApiError running_error(const Error& error);
+
+// Between pings of a stream; 0: none.
+std::chrono::seconds ping_interval(const GenerationFields& generation);
 
 Json ids_json(std::span<const int32_t> ids);
+
+// What the routes that only count a prompt answer.
+Json input_tokens_json(std::span<const int32_t> prompt_ids);
 
 // An error of Engine::submit() or prompt_ids(), or of a reply that ended in one. Arguments that are
 // wrong were found before; what is left is the template's doing.

@@ -121,7 +121,7 @@ void report_unknown(Fields& fields, const Json& body, std::initializer_list<std:
 }
 
 void add_warnings(const ChatBody& chat, std::vector<Warning> mapping, std::vector<Warning>& all) {
-  for (Warning& warning : all) mapping.push_back(chat.in_callers_terms(std::move(warning)));
+  for (Warning& warning : all) warn(mapping, chat.in_callers_terms(std::move(warning)));
   all = std::move(mapping);
 }
 

@@ -50,6 +50,7 @@ std::optional<ChatReply::Event> ChatReply::next() {
     warn_of_calls(event.index);
     if (ending(event.index) == Ending::kToolCalls) choices_->set_called_tools(event.index);
   } else if (from->token->progress) {
+    if (event.index != 0) return event;  // the choices share a prompt
     if (!progress_) prefill_began_ = std::chrono::steady_clock::now();
     event.progress = progress_ = from->token->progress;
   } else {
@@ -95,18 +96,18 @@ void ChatReply::take_token(TokenEvent token, Event& event) {
 
 // Only where calls could not be enforced: they are delivered as the model wrote them.
 void ChatReply::warn_of_calls(int index) {
-  const auto warn = [&](const char* code, const Call& call, const char* what) {
-    chat_.generation.warnings.push_back({code, "tools", quote_value(call.name) + what});
+  const auto tell = [&](const char* code, const Call& call, const char* what) {
+    warn(chat_.generation.warnings, {code, "tools", quote_value(call.name) + what});
   };
   const bool was_cut = result(index).finish_reason != FinishReason::kStop;
   for (const Call& call : choice(index).calls) {
     const auto& tools = chat_.split.tools;
     if (std::none_of(tools.begin(), tools.end(),
                      [&](const ToolFunction& tool) { return tool.name == call.name; }))
-      warn("unknown_tool", call, " was called and is none of the tools");
+      tell("unknown_tool", call, " was called and is none of the tools");
     if (const Result<Json> json = Json::parse(call.arguments);
         !was_cut && (!json || !json->is_object()))
-      warn("invalid_tool_arguments", call, " was called with arguments that are no JSON object");
+      tell("invalid_tool_arguments", call, " was called with arguments that are no JSON object");
   }
 }
 
@@ -117,6 +118,11 @@ ChatReply::Ending ChatReply::ending(int index) const {
     return chat_.generation.ends_at_window ? Ending::kWindow : Ending::kLimit;
   if (!choice(index).calls.empty()) return Ending::kToolCalls;
   return r.stop_text.empty() && !r.stop_token_id ? Ending::kEnd : Ending::kStop;
+}
+
+bool ChatReply::was_cut(int index) const {
+  const Ending how = ending(index);
+  return how == Ending::kLimit || how == Ending::kWindow;
 }
 
 Totals ChatReply::totals() const {

@@ -63,6 +63,7 @@ class ChatReply {
   // How an ended choice ended, in no API's words.
   enum class Ending { kEnd, kStop, kToolCalls, kLimit, kWindow };
   Ending ending(int index) const;
+  bool was_cut(int index) const;  // by a limit or the window
 
   // Counts and times: as far as known while it runs, true once all choices have ended.
   Totals totals() const;

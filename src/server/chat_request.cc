@@ -36,9 +36,12 @@ void check_message(Fields& fields, const Json& message, size_t index) {
     return fields.fail(api_error(
         "invalid_value", path + " has a reasoning_content and a reasoning that differ", path));
   if (content == nullptr || content->is_null()) {
-    const bool may_lack = name == "assistant" && (message.find("tool_calls") != nullptr ||
-                                                  message.find("reasoning_content") != nullptr ||
-                                                  message.find("reasoning") != nullptr);
+    const auto has = [&](const char* key) {
+      const Json* value = message.find(key);
+      return value != nullptr && !value->is_null();
+    };
+    const bool may_lack =
+        name == "assistant" && (has("tool_calls") || has("reasoning_content") || has("reasoning"));
     if (!may_lack)
       fields.fail(api_error("missing_field", path + ".content field required", path + ".content"));
     return;
@@ -60,6 +63,13 @@ void check_message(Fields& fields, const Json& message, size_t index) {
       return fields.fail(api_error("unsupported_content",
                                    at + " is " + quote_value(kind) + "; this model reads text only",
                                    at + ".type"));
+    const std::string text_at = at + (kind == "refusal" ? ".refusal" : ".text");
+    const Json* text = part.find(kind == "refusal" ? "refusal" : "text");
+    if (text == nullptr || text->is_null())
+      return fields.fail(api_error("missing_field", text_at + " field required", text_at));
+    if (!text->is_string())
+      return fields.fail(api_error(
+          "invalid_type", text_at + " must be a string, got " + text->kind_name(), text_at));
   }
 }
 
@@ -97,13 +107,13 @@ void set_effort(const std::string& effort, const ChatModel& model, Json& kwargs,
   kwargs.set("enable_thinking", effort != "none");
   const bool has_effect = effort == "none" ? model.knows_thinking : model.knows_effort;
   if (!has_effect && warnings != nullptr)
-    warnings->push_back({"template_no_effort", kName, "this model's template knows no such thing"});
+    warn(*warnings, {"template_no_effort", kName, "this model's template knows no such thing"});
   if (effort == "none" || !model.knows_effort || model.efforts.empty()) return;
   const std::string taken = nearest_effort(model.efforts, effort);
   if (taken != effort && warnings != nullptr)
-    warnings->push_back(
-        {"effort_substituted", kName,
-         "the template does not take " + quote_value(effort) + "; " + taken + " is used"});
+    warn(*warnings,
+         {"effort_substituted", kName,
+          "the template does not take " + quote_value(effort) + "; " + taken + " is used"});
   kwargs.set(kName, taken);
 }
 
@@ -136,7 +146,7 @@ void read_continuation(Fields& fields, GenerationRequest& request, Json& kwargs)
   const Json* messages = fields.array("messages");
   if (messages != nullptr && !messages->items().empty() && !fields.error()) {
     const Json& last = messages->items().back();
-    if (last.find("role")->as_string() != "assistant" || last.find("tool_calls") != nullptr)
+    if (last.find("role")->as_string() != "assistant" || has_tool_calls(last))
       fields.fail("invalid_value", "continue_final_message",
                   "needs a last message of the assistant, without tool calls");
   }
@@ -233,13 +243,11 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
                      "this model has no chat template; use /v1/completions, or start the server "
                      "with --chat-template-file",
                      "messages");
-  const Result<std::string> text = engine.apply_chat_template(request);
-  if (!text) return engine_api_error(text.error());
-  Result<std::vector<int32_t>> ids = engine.prompt_ids(request);
-  if (!ids) return engine_api_error(ids.error());
-  out.prompt_ids = *std::move(ids);
-  out.split.starts_in_reasoning = ends_in_open_reasoning(*text);
-  if (rendered != nullptr) *rendered = *text;
+  Result<ChatPrompt> prompt = engine.chat_prompt(request);
+  if (!prompt) return engine_api_error(prompt.error());
+  out.prompt_ids = std::move(prompt->ids);
+  out.split.starts_in_reasoning = ends_in_open_reasoning(prompt->text);
+  if (rendered != nullptr) *rendered = std::move(prompt->text);
   if (for_generation)
     fit_window(fields, out.generation, "messages", static_cast<int64_t>(out.prompt_ids.size()),
                engine.description().context, options);

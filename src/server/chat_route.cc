@@ -4,14 +4,12 @@
 #include <chrono>
 #include <ctime>
 
+#include "server/answer_chat.h"
 #include "server/answer_parts.h"
-#include "server/chat_reply.h"
-#include "server/engine_call.h"
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
 #include "server/progress_pace.h"
-#include "server/request_registry.h"
 
 namespace invar::server {
 namespace {
@@ -49,11 +47,68 @@ class ChatAnswer {
 
   const std::string& id() const { return id_; }
 
-  void run() {
-    if (generation_.stream)
-      stream();
-    else
-      answer();
+  void answer() {
+    while (const std::optional<ChatReply::Event> event = reply_.next()) note_token(*event);
+    Json list = Json::array();
+    for (int i = 0; i < reply_.num_choices(); ++i) {
+      if (const auto error = reply_.error(i)) return writer_->fail(*error);
+      const ChatReply::Choice& text = reply_.choice(i);
+      Json message = Json::object();
+      message.set("role", "assistant");
+      const bool only_calls = text.content.empty() && !text.calls.empty();
+      message.set("content", only_calls ? Json() : Json(text.content));
+      if (!text.reasoning.empty()) message.set("reasoning_content", text.reasoning);
+      message.set("refusal", Json());
+      if (!text.calls.empty()) message.set("tool_calls", calls_json(text.calls));
+      Json choice = Json::object();
+      choice.set("index", i);
+      choice.set("message", std::move(message));
+      choice.set("logprobs", logprobs_json(text.logprobs));
+      choice.set("finish_reason", finish_name(reply_.ending(i)));
+      choice.set("stop_reason", stop_reason(reply_.result(i)));
+      add_token_ids(choice, i);
+      list.push_back(std::move(choice));
+    }
+    Json json = envelope("chat.completion");
+    json.set("choices", std::move(list));
+    json.set("usage", usage_json(reply_.totals()));
+    add_prompt_ids(json);
+    add_last_fields(json);
+    writer_->send(json_response(json.dump()));
+  }
+
+  void stream() {
+    if (!writer_->start_stream(
+            sse_head(ApiStyle::kOpenAi, request_id_, ping_interval(generation_))))
+      return;
+    for (int i = 0; i < reply_.num_choices(); ++i) {
+      Json opening = Json::object();
+      opening.set("role", "assistant");
+      opening.set("content", "");
+      if (!write_choice(open_choice(i, std::move(opening), Json()), i, false)) return;
+    }
+    int num_open = reply_.num_choices();
+    while (const std::optional<ChatReply::Event> event = reply_.next()) {
+      note_token(*event);
+      if (event->progress && !write_progress(*event->progress)) return;
+      if (!write_parts(*event)) return;
+      if (!event->ended) continue;
+      if (const auto error = reply_.error(event->index)) return writer_->fail(*error);
+      --num_open;
+      Json choice = open_choice(event->index, Json::object(), Json());
+      choice.set("finish_reason", finish_name(reply_.ending(event->index)));
+      choice.set("stop_reason", stop_reason(reply_.result(event->index)));
+      if (!write_choice(std::move(choice), event->index,
+                        num_open == 0 && !generation_.include_usage))
+        return;
+    }
+    if (generation_.include_usage) {
+      Json chunk = envelope("chat.completion.chunk");
+      chunk.set("choices", Json::array());
+      chunk.set("usage", usage_json(reply_.totals()));
+      if (!write(std::move(chunk), true)) return;
+    }
+    if (writer_->write_event(std::string(kSseDone))) writer_->end_stream();
   }
 
  private:
@@ -114,38 +169,6 @@ class ChatAnswer {
     json.set("timings", timings_json(reply_.totals()));
     json.set("invar", reply_.invar_facts());
     if (!generation_.metadata.is_null()) json.set("metadata", generation_.metadata);
-  }
-
-  // ---- Whole
-
-  void answer() {
-    while (const std::optional<ChatReply::Event> event = reply_.next()) note_token(*event);
-    Json list = Json::array();
-    for (int i = 0; i < reply_.num_choices(); ++i) {
-      if (const auto error = reply_.error(i)) return writer_->fail(*error);
-      const ChatReply::Choice& text = reply_.choice(i);
-      Json message = Json::object();
-      message.set("role", "assistant");
-      const bool only_calls = text.content.empty() && !text.calls.empty();
-      message.set("content", only_calls ? Json() : Json(text.content));
-      if (!text.reasoning.empty()) message.set("reasoning_content", text.reasoning);
-      message.set("refusal", Json());
-      if (!text.calls.empty()) message.set("tool_calls", calls_json(text.calls));
-      Json choice = Json::object();
-      choice.set("index", i);
-      choice.set("message", std::move(message));
-      choice.set("logprobs", logprobs_json(text.logprobs));
-      choice.set("finish_reason", finish_name(reply_.ending(i)));
-      choice.set("stop_reason", stop_reason(reply_.result(i)));
-      add_token_ids(choice, i);
-      list.push_back(std::move(choice));
-    }
-    Json json = envelope("chat.completion");
-    json.set("choices", std::move(list));
-    json.set("usage", usage_json(reply_.totals()));
-    add_prompt_ids(json);
-    add_last_fields(json);
-    writer_->send(json_response(json.dump()));
   }
 
   // ---- Stream
@@ -252,39 +275,6 @@ class ChatAnswer {
     return write(std::move(chunk), false);
   }
 
-  void stream() {
-    const std::chrono::seconds ping(std::max(0, generation_.sse_ping_seconds));
-    if (!writer_->start_stream(sse_head(ApiStyle::kOpenAi, request_id_, ping))) return;
-    for (int i = 0; i < reply_.num_choices(); ++i) {
-      Json opening = Json::object();
-      opening.set("role", "assistant");
-      opening.set("content", "");
-      if (!write_choice(open_choice(i, std::move(opening), Json()), i, false)) return;
-    }
-    int num_open = reply_.num_choices();
-    while (const std::optional<ChatReply::Event> event = reply_.next()) {
-      note_token(*event);
-      if (event->progress && !write_progress(*event->progress)) return;
-      if (!write_parts(*event)) return;
-      if (!event->ended) continue;
-      if (const auto error = reply_.error(event->index)) return writer_->fail(*error);
-      --num_open;
-      Json choice = open_choice(event->index, Json::object(), Json());
-      choice.set("finish_reason", finish_name(reply_.ending(event->index)));
-      choice.set("stop_reason", stop_reason(reply_.result(event->index)));
-      if (!write_choice(std::move(choice), event->index,
-                        num_open == 0 && !generation_.include_usage))
-        return;
-    }
-    if (generation_.include_usage) {
-      Json chunk = envelope("chat.completion.chunk");
-      chunk.set("choices", Json::array());
-      chunk.set("usage", usage_json(reply_.totals()));
-      if (!write(std::move(chunk), true)) return;
-    }
-    if (writer_->write_event(std::string(kSseDone))) writer_->end_stream();
-  }
-
   ChatReply& reply_;
   Engine& engine_;
   const GenerationFields& generation_;
@@ -305,13 +295,7 @@ void respond(const EngineCall& call, std::shared_ptr<ResponseWriter> writer) {
   if (const auto error = read_chat_request(body, call.engine, call.model, call.options,
                                            call.http.key_digest, true, request))
     return writer->fail(*error);
-  const auto reply = std::make_shared<ChatReply>(call.engine, std::move(request), "call_");
-  if (const auto error = reply->start()) return writer->fail(*error);
-  ChatAnswer answer(*reply, call.http.request_id, writer);
-  const RequestRegistry::Entry entry(
-      call.options.requests, request_facts(call.http, answer.id(), reply->request().generation),
-      writer, reply->choices());
-  answer.run();
+  answer_chat<ChatAnswer>(call, writer, std::move(request), "call_");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/choices.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/result.h"
 
@@ -80,7 +81,8 @@ std::optional<Choices::Event> Choices::next() {
     event.token = streams_[0]->next();
   } else {
     std::unique_lock lock(mutex_);
-    filled_.wait(lock, [&] { return !events_.empty(); });
+    filled_.wait(lock, [&] { return out_of_memory_ || !events_.empty(); });
+    if (out_of_memory_) throw std::bad_alloc();
     event = std::move(events_.front());
     events_.pop_front();
     emptied_.notify_all();
@@ -91,8 +93,15 @@ std::optional<Choices::Event> Choices::next() {
 
 void Choices::pump(int index) {
   TokenStream& stream = *streams_[static_cast<size_t>(index)];
-  while (std::optional<TokenEvent> token = stream.next()) push({index, std::move(token)});
-  push({index, std::nullopt});
+  try {
+    while (std::optional<TokenEvent> token = stream.next()) push({index, std::move(token)});
+    push({index, std::nullopt});
+  } catch (const std::bad_alloc&) {
+    stream.cancel();
+    const std::lock_guard lock(mutex_);
+    out_of_memory_ = true;
+    filled_.notify_one();
+  }
 }
 
 void Choices::push(Event event) {

@@ -62,6 +62,7 @@ class Choices {
   std::condition_variable filled_, emptied_;
   std::deque<Event> events_;
   bool dropped_ = false;
+  bool out_of_memory_ = false;  // in a thread of ours: next() is where it is told
 };
 
 }  // namespace invar::server

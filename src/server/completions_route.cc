@@ -11,6 +11,7 @@
 #include "server/logprobs.h"
 #include "server/request_registry.h"
 #include "server/response_format.h"
+#include "server/warning_log.h"
 
 namespace invar::server {
 namespace {
@@ -143,13 +144,15 @@ class CompletionAnswer {
     prompt_sha_ = token_sha(all_ids);
     for (size_t i = 0; i < requests.size(); ++i)
       texts_.emplace_back(engine_, request_.num_top_logprobs, request_.tokens_as_ids);
+    RequestFacts facts = request_facts(http_, id_, request_.generation);
+    facts.num_prompt_tokens = static_cast<int64_t>(all_ids.size());
+    RequestRegistry::Entry entry(registry, std::move(facts), writer_);
     if (request_.scores_prompts)
-      if (const auto error = score_prompts()) return writer_->fail(*error);
+      if (const auto error = score_prompts(entry.stop())) return writer_->fail(*error);
     Result<std::unique_ptr<Choices>> started = Choices::start(engine_, requests);
     if (!started) return writer_->fail(engine_api_error(started.error()));
     const std::shared_ptr<Choices> choices = *std::move(started);
-    const RequestRegistry::Entry entry(registry, request_facts(http_, id_, request_.generation),
-                                       writer_, choices);
+    entry.start(choices);
     if (request_.generation.stream)
       stream(*choices);
     else
@@ -171,13 +174,12 @@ class CompletionAnswer {
     return request_.prompt_texts[static_cast<size_t>(index / request_.generation.num_choices)];
   }
 
-  std::optional<ApiError> score_prompts() {
+  std::optional<ApiError> score_prompts(const std::stop_token& stop) {
     const size_t num_choices = static_cast<size_t>(request_.generation.num_choices);
     for (size_t i = 0; i < request_.prompts.size(); ++i) {
-      const Result<std::vector<TokenEntry>> entries =
-          score_prompt(engine_, request_.prompts[i], request_.prompt_texts[i],
-                       request_.num_top_logprobs, [this] { return !writer_->closed(); });
-      if (!entries) return engine_api_error(entries.error());
+      const Result<std::vector<TokenEntry>> entries = score_prompt(
+          engine_, request_.prompts[i], request_.prompt_texts[i], request_.num_top_logprobs, stop);
+      if (!entries) return running_error(entries.error());
       for (size_t c = i * num_choices; c < (i + 1) * num_choices; ++c)
         for (const TokenEntry& entry : *entries) texts_[c].logprobs.add(entry);
     }
@@ -272,8 +274,9 @@ class CompletionAnswer {
   }
 
   void stream(Choices& choices) {
-    const std::chrono::seconds ping(std::max(0, request_.generation.sse_ping_seconds));
-    if (!writer_->start_stream(sse_head(ApiStyle::kOpenAi, http_.request_id, ping))) return;
+    if (!writer_->start_stream(
+            sse_head(ApiStyle::kOpenAi, http_.request_id, ping_interval(request_.generation))))
+      return;
     for (int i = 0; request_.echo && i < choices.size(); ++i) {
       CompletionLogprobs& logprobs = texts_[static_cast<size_t>(i)].logprobs;
       Json scores = request_.scores_prompts ? logprobs.take() : Json();
@@ -329,6 +332,8 @@ void respond(const EngineCall& call, std::shared_ptr<ResponseWriter> writer) {
   if (const auto error =
           read_completion_request(body, call.engine, call.options, call.http.key_digest, request))
     return writer->fail(*error);
+  if (call.options.warning_log != nullptr)
+    call.options.warning_log->note(request.generation.warnings);
   CompletionAnswer(call.engine, std::move(request), call.http, std::move(writer))
       .run(call.options.requests);
 }

@@ -7,8 +7,6 @@
 namespace invar::server {
 namespace {
 
-constexpr size_t kMaxWarnings = 32;
-
 std::string shown(double value) { return format("%.6g", value); }
 
 std::string shown(const Json& value) {
@@ -20,14 +18,18 @@ std::string shown(const Json& value) {
 
 Json warnings_json(const std::vector<Warning>& warnings) {
   Json list = Json::array();
-  for (size_t i = 0; i < warnings.size() && i < kMaxWarnings; ++i) {
+  for (const Warning& warning : warnings) {
     Json entry = Json::object();
-    entry.set("code", warnings[i].code);
-    entry.set("param", warnings[i].param.empty() ? Json() : Json(warnings[i].param));
-    entry.set("message", warnings[i].message);
+    entry.set("code", warning.code);
+    entry.set("param", warning.param.empty() ? Json() : Json(warning.param));
+    entry.set("message", warning.message);
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+void warn(std::vector<Warning>& warnings, Warning warning) {
+  if (warnings.size() < kMaxWarnings) warnings.push_back(std::move(warning));
 }
 
 void Fields::fail(ApiError error) {
@@ -148,9 +150,9 @@ void Fields::finish(bool strict, std::vector<Warning>& warnings) {
     if (known_.find(member.first) != known_.end()) continue;
     const std::string path = path_of(member.first);
     if (strict) {
-      fail(api_error("unknown_field", quote_value(path) + " is not a known field", path));
+      return fail(api_error("unknown_field", quote_value(path) + " is not a known field", path));
     } else {
-      warnings.push_back({"ignored_field", path, "unknown field ignored"});
+      warn(warnings, {"ignored_field", path, "unknown field ignored"});
     }
   }
 }

@@ -20,6 +20,9 @@ namespace invar::server {
 struct Warning {
   std::string code, param, message;
 };
+// Of one request so many are told; warn() keeps no more.
+inline constexpr size_t kMaxWarnings = 32;
+void warn(std::vector<Warning>& warnings, Warning warning);
 Json warnings_json(const std::vector<Warning>& warnings);
 
 class Fields {
@@ -53,7 +56,8 @@ class Fields {
   const Json* array(std::string_view name);   // nullptr: absent, or not an array (then error())
   const Json* object(std::string_view name);  // likewise
 
-  // Every member that nobody asked for: one warning each, or an error when `strict`.
+  // Members that nobody asked for: one warning each, as long as it is told, or an error when
+  // `strict`.
   void finish(bool strict, std::vector<Warning>& warnings);
 
  private:

@@ -23,9 +23,9 @@ void read_model(Fields& fields, const ApiOptions& options, GenerationFields& out
   }
   if (options.any_model_name) {
     if (asked)
-      out.warnings.push_back(
-          {"model_substituted", "model",
-           quote_value(*asked) + " is not served here; " + quote_value(out.model) + " answered"});
+      warn(out.warnings,
+           {"model_substituted", "model",
+            quote_value(*asked) + " is not served here; " + quote_value(out.model) + " answered"});
     return;
   }
   std::string served;
@@ -196,11 +196,14 @@ void refuse_what_is_not_built(Fields& fields) {
                            "priority",
                            "allowed_token_ids",
                            "bad_words",
+                           "watermarking",
                            "structural_tag"})
     fields.not_built(name);
   fields.not_built("typical_p", 1);
   fields.not_built("top_n_sigma", -1);
-  fields.not_built("repeat_last_n", -1);
+  if (!fields.boolean("skip_special_tokens", true))
+    fields.fail("unsupported_parameter", "skip_special_tokens",
+                "must be true: replies have no special tokens in their text");
   if (fields.find("chat_template") != nullptr)
     fields.fail(api_error("template_not_allowed",
                           "chat_template cannot be sent; the operator chooses the template",
@@ -218,8 +221,6 @@ void refuse_what_is_not_built(Fields& fields) {
                  "verbosity",
                  "request_id",
                  "session_id",
-                 "watermarking",
-                 "skip_special_tokens",
                  "spaces_between_special_tokens",
                  "dry_base",
                  "dry_allowed_length",
@@ -307,7 +308,7 @@ GenerationFields read_generation_fields(Fields& fields, const ModelDescription& 
   if (options.salt_per_key) out.request.cache_salt = key_digest + out.request.cache_salt;
   const std::string_view speculative = fields.first_of({"speculative", "draft"});
   if (!speculative.empty() && fields.boolean(speculative, false))
-    out.warnings.push_back({"no_drafter", std::string(speculative), "this server has no drafter"});
+    warn(out.warnings, {"no_drafter", std::string(speculative), "this server has no drafter"});
 
   out.timings_per_token = fields.boolean("timings_per_token", false);
   out.return_progress = fields.boolean("return_progress", false);
@@ -331,10 +332,10 @@ void fit_window(Fields& fields, GenerationFields& generation, const char* prompt
   int64_t& asked = generation.max_tokens;
   if (generation.max_tokens_is_default && asked > left) asked = -1;  // a default never refuses
   if (asked > left && left >= 1 && options.clamp_max_tokens) {
-    generation.warnings.push_back(
-        {"clamped_max_tokens", "max_tokens",
-         format("lowered from %lld to %lld, the rest of the window", static_cast<long long>(asked),
-                static_cast<long long>(left))});
+    warn(generation.warnings,
+         {"clamped_max_tokens", "max_tokens",
+          format("lowered from %lld to %lld, the rest of the window", static_cast<long long>(asked),
+                 static_cast<long long>(left))});
     asked = left;
     generation.ends_at_window = true;
   }

@@ -13,6 +13,7 @@
 namespace invar::server {
 
 class RequestRegistry;
+class WarningLog;
 
 // What the operator chose for fields that a request leaves out. Those not set here stay as the
 // checkpoint has them.
@@ -42,6 +43,7 @@ struct ApiOptions {
   bool skip_parsing = false;      // replies stay as they are: no reasoning apart, no calls
   int sse_ping_seconds = 10;
   RequestRegistry* requests = nullptr;  // where generating requests are entered while they run
+  WarningLog* warning_log = nullptr;
   RequestDefaults defaults = {};
 };
 

@@ -71,7 +71,7 @@ Json chat_logprob_json(const Engine& engine, const TokenEntry& entry) {
 
 Result<std::vector<TokenEntry>> score_prompt(Engine& engine, const std::vector<int32_t>& ids,
                                              std::string_view text, int num_top,
-                                             const std::function<bool()>& listening) {
+                                             const std::stop_token& stop) {
   std::vector<TokenEntry> entries(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     entries[i].event.id = ids[i];
@@ -83,13 +83,14 @@ Result<std::vector<TokenEntry>> score_prompt(Engine& engine, const std::vector<i
     text.remove_prefix(std::min(bytes.size(), text.size()));
   }
   if (ids.size() == 1) return entries;
-  INVAR_TRY_VOID(engine.score(ids, [&](int64_t index, std::span<const float> logits) {
+  const auto take = [&](int64_t index, std::span<const float> logits) {
     TokenEvent& next = entries[static_cast<size_t>(index) + 1].event;
     RowLogprobs row = row_logprobs(logits, next.id, num_top);
     next.logprob = row.chosen;
     next.top_logprobs = std::move(row.top);
-    return static_cast<size_t>(index) + 2 < ids.size() && listening();
-  }));
+    return static_cast<size_t>(index) + 2 < ids.size();
+  };
+  INVAR_TRY_VOID(engine.score(ids, take, stop));
   return entries;
 }
 

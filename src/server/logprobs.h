@@ -4,7 +4,7 @@
 #pragma once
 
 #include <deque>
-#include <functional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,10 +34,10 @@ class LogprobAligner {
 Json chat_logprob_json(const Engine& engine, const TokenEntry& entry);
 
 // What the model thought of each token of a prompt of `ids`, whose text is `text`: the first has no
-// logprob. `listening` false ends it early. Errors are Engine::score()'s.
+// logprob. Errors, and what `stop` does, are Engine::score()'s.
 Result<std::vector<TokenEntry>> score_prompt(Engine& engine, const std::vector<int32_t>& ids,
                                              std::string_view text, int num_top,
-                                             const std::function<bool()>& listening);
+                                             const std::stop_token& stop);
 
 // The four parallel lists of /v1/completions.
 class CompletionLogprobs {

@@ -146,8 +146,8 @@ class Reader {
     if (*type == "mid_conv_system") return read_system_block(block, path);
     if (*type == "redacted_thinking") return;
     if (is_hosted_block(*type)) {
-      warnings_.push_back(
-          {"item_dropped", path, quote_value(*type) + " cannot be shown to this model"});
+      warn(warnings_,
+           {"item_dropped", path, quote_value(*type) + " cannot be shown to this model"});
       return;
     }
     if (*type == "thinking" || *type == "tool_use") {
@@ -243,8 +243,8 @@ class Reader {
         joined += *piece;
       } else {
         joined += kImageOmitted;
-        warnings_.push_back(
-            {"image_omitted", part_path, quote_value(*type) + " was replaced by a note"});
+        warn(warnings_,
+             {"image_omitted", part_path, quote_value(*type) + " was replaced by a note"});
       }
     }
     return joined;

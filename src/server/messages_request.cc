@@ -32,7 +32,8 @@ constexpr std::string_view kHandled[] = {"max_tokens",
                                          "n_predict",
                                          "stream_options"};
 // All that count_tokens hands on.
-constexpr std::string_view kPromptFields[] = {"model", "chat_template_kwargs", "reasoning_effort"};
+constexpr std::string_view kPromptFields[] = {"model", "chat_template_kwargs", "reasoning_effort",
+                                              "add_generation_prompt", "continue_final_message"};
 
 const std::string* text_of(const Json& object, std::string_view name) {
   const Json* value = object.find(name);
@@ -64,7 +65,7 @@ void read_tools(Fields& fields, ChatBody& chat, std::vector<Warning>& warnings) 
     if (!tool.is_object())
       return fields.fail(api_error("invalid_type", path + " must be an object", path));
     if (const std::string* type = text_of(tool, "type"); type != nullptr && *type != "custom") {
-      warnings.push_back({"tool_dropped", path, quote_value(*type) + " is not available here"});
+      warn(warnings, {"tool_dropped", path, quote_value(*type) + " is not available here"});
       continue;
     }
     if (tool.find("name") == nullptr)
@@ -170,7 +171,7 @@ void read_output_config(Fields& fields, bool strict, MessagesRequest& out) {
 // Fields without effect, and those that would change the answer if they had none.
 void read_rest(Fields& fields, const Json& body, bool strict, MessagesRequest& out) {
   if (fields.find("context_management") != nullptr)
-    out.warnings.push_back({"ignored_field", "context_management", "no context is edited here"});
+    warn(out.warnings, {"ignored_field", "context_management", "no context is edited here"});
   for (const char* name : {"container", "mcp_servers"}) fields.not_built(name);
   if (fields.find("response_format") != nullptr)
     fields.fail("unsupported_parameter", "response_format",

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <chrono>
 
-#include "server/chat_reply.h"
-#include "server/engine_call.h"
+#include "server/answer_chat.h"
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
 #include "server/message_content.h"
 #include "server/messages_request.h"
-#include "server/request_registry.h"
 
 namespace invar::server {
 namespace {
@@ -65,11 +63,32 @@ class MessagesAnswer {
 
   const std::string& id() const { return id_; }
 
-  void run() {
-    if (generation_.stream)
-      stream();
-    else
-      answer();
+  void answer() {
+    MessageContent content(reply_, hides_thinking_, nullptr);
+    if (!read(content)) return;
+    Json json = message(content.blocks(), stop_reason_of(reply_), reply_.totals());
+    add_facts(json);
+    writer_->send(json_response(json.dump()));
+  }
+
+  void stream() {
+    if (!writer_->start_stream(
+            sse_head(ApiStyle::kMessages, request_id_, ping_interval(generation_))))
+      return;
+    MessageContent content(reply_, hides_thinking_, [this](std::string_view type, Json fields) {
+      return write(type, std::move(fields));
+    });
+    if (!read(content)) return;
+    StopReason stop = stop_reason_of(reply_);
+    Json delta = Json::object();
+    delta.set("stop_reason", std::move(stop.reason));
+    delta.set("stop_sequence", std::move(stop.sequence));
+    Json fields = Json::object();
+    fields.set("delta", std::move(delta));
+    fields.set("usage", usage_of_message(reply_.totals()));
+    add_facts(fields);
+    if (write("message_delta", std::move(fields)) && write("message_stop", Json::object()))
+      writer_->end_stream();
   }
 
  private:
@@ -104,17 +123,7 @@ class MessagesAnswer {
       if (const auto error = reply_.error(0)) return writer_->fail(*error), false;
     }
     if (generation_.stream && !start()) return false;
-    const ChatReply::Ending ending = reply_.ending(0);
-    return content.finish(ending == ChatReply::Ending::kLimit ||
-                          ending == ChatReply::Ending::kWindow);
-  }
-
-  void answer() {
-    MessageContent content(reply_, hides_thinking_, nullptr);
-    if (!read(content)) return;
-    Json json = message(content.blocks(), stop_reason_of(reply_), reply_.totals());
-    add_facts(json);
-    writer_->send(json_response(json.dump()));
+    return content.finish(reply_.was_cut(0));
   }
 
   // ---- Stream
@@ -136,25 +145,6 @@ class MessagesAnswer {
     Json fields = Json::object();
     fields.set("message", message(Json::array(), {}, before));
     return write("message_start", std::move(fields));
-  }
-
-  void stream() {
-    const std::chrono::seconds ping(std::max(0, generation_.sse_ping_seconds));
-    if (!writer_->start_stream(sse_head(ApiStyle::kMessages, request_id_, ping))) return;
-    MessageContent content(reply_, hides_thinking_, [this](std::string_view type, Json fields) {
-      return write(type, std::move(fields));
-    });
-    if (!read(content)) return;
-    StopReason stop = stop_reason_of(reply_);
-    Json delta = Json::object();
-    delta.set("stop_reason", std::move(stop.reason));
-    delta.set("stop_sequence", std::move(stop.sequence));
-    Json fields = Json::object();
-    fields.set("delta", std::move(delta));
-    fields.set("usage", usage_of_message(reply_.totals()));
-    add_facts(fields);
-    if (write("message_delta", std::move(fields)) && write("message_stop", Json::object()))
-      writer_->end_stream();
   }
 
   ChatReply& reply_;
@@ -191,13 +181,7 @@ void respond(const EngineCall& call, const std::shared_ptr<ResponseWriter>& writ
   MessagesRequest request;
   ChatRequest chat;
   if (const auto error = read_request(call, true, request, chat)) return writer->fail(*error);
-  const auto reply = std::make_shared<ChatReply>(call.engine, std::move(chat), "toolu_");
-  if (const auto error = reply->start()) return writer->fail(*error);
-  MessagesAnswer answer(*reply, request, call.http.request_id, writer);
-  const RequestRegistry::Entry entry(
-      call.options.requests, request_facts(call.http, answer.id(), reply->request().generation),
-      writer, reply->choices());
-  answer.run();
+  answer_chat<MessagesAnswer>(call, writer, std::move(chat), "toolu_", request);
 }
 
 void count_tokens(const EngineCall& call, const std::shared_ptr<ResponseWriter>& writer) {

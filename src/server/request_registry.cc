@@ -22,8 +22,34 @@ RequestFacts request_facts(const Request& http, const std::string& id,
   return facts;
 }
 
+std::shared_ptr<Choices> RequestRegistry::Running::choices() const {
+  const std::lock_guard lock(mutex_);
+  return choices_;
+}
+
+void RequestRegistry::Running::set_choices(std::shared_ptr<Choices> choices) {
+  {
+    const std::lock_guard lock(mutex_);
+    choices_ = choices;
+  }
+  if (stopped.stop_requested()) choices->cancel();
+}
+
+void RequestRegistry::Running::stop() {
+  stopped.request_stop();
+  if (const std::shared_ptr<Choices> running = choices()) running->cancel();
+}
+
+RequestStatus RequestRegistry::Running::status() const {
+  if (const std::shared_ptr<Choices> running = choices()) return running->status();
+  RequestStatus status;  // it works on its prompt
+  status.state = RequestState::kPrefill;
+  status.num_prompt_tokens = facts.num_prompt_tokens;
+  return status;
+}
+
 ListedRequest RequestRegistry::Running::listed() const {
-  ListedRequest listed{facts, choices->status()};
+  ListedRequest listed{facts, status()};
   const RequestState state = listed.status.state;
   // The engine sees a slow reader only once its own queue is full too.
   if (writer->paused() && (state == RequestState::kPrefill || state == RequestState::kDecode))
@@ -50,13 +76,16 @@ std::vector<RegisteredChoice> RequestRegistry::running_choices() const {
     all.assign(requests_.rbegin(), requests_.rend());
   }
   std::vector<RegisteredChoice> running;
-  for (const std::shared_ptr<Running>& request : all)
-    for (int i = 0; i < request->choices->size(); ++i) {
-      const RequestStatus status = request->choices->status(i);
+  for (const std::shared_ptr<Running>& request : all) {
+    const std::shared_ptr<Choices> choices = request->choices();
+    if (choices == nullptr) running.push_back({request->number, 0});
+    for (int i = 0; choices != nullptr && i < choices->size(); ++i) {
+      const RequestStatus status = choices->status(i);
       if (status.state == RequestState::kPrefill || status.state == RequestState::kDecode ||
           status.state == RequestState::kPaused)
         running.push_back({request->number, status.num_completion_tokens});
     }
+  }
   return running;
 }
 
@@ -88,9 +117,14 @@ std::optional<ListedRequest> RequestRegistry::cancel(const std::string& key_dige
   // Runs the entry's callback, which cancels the choices.
   request->writer->fail(api_error("request_cancelled", "the request was cancelled"));
   if (!request->writer->closed()) return std::nullopt;  // its answer was complete already
-  request->choices->cancel();
-  request->choices->wait_end();
-  listed.status.num_completion_tokens = request->choices->status().num_completion_tokens;
+  request->stop();
+  if (const std::shared_ptr<Choices> choices = request->choices()) {
+    choices->wait_end();
+    listed.status.num_completion_tokens = choices->status().num_completion_tokens;
+  } else {
+    std::unique_lock lock(mutex_);
+    left_.wait(lock, [&] { return request->left; });
+  }
   return listed;
 }
 
@@ -101,7 +135,7 @@ void RequestRegistry::drop_queued(const ApiError& error) {
     all.assign(requests_.begin(), requests_.end());
   }
   for (const std::shared_ptr<Running>& request : all) {
-    const RequestStatus status = request->choices->status();
+    const RequestStatus status = request->status();
     if (status.state != RequestState::kQueued || status.num_completion_tokens > 0) continue;
     request->dropped = true;
     request->writer->fail(error);
@@ -112,7 +146,7 @@ void RequestRegistry::count_close(const Running& request, CloseReason reason) {
   switch (reason) {
     case CloseReason::kClientGone:
       ++counters_.cancelled_by_client;
-      switch (request.choices->status().state) {
+      switch (request.status().state) {
         case RequestState::kQueued:
           ++counters_.left_queued;
           break;
@@ -139,22 +173,32 @@ void RequestRegistry::count_close(const Running& request, CloseReason reason) {
 // ---- An entry
 
 RequestRegistry::Entry::Entry(RequestRegistry* registry, RequestFacts facts,
-                              std::shared_ptr<ResponseWriter> writer,
-                              std::shared_ptr<Choices> choices)
+                              std::shared_ptr<ResponseWriter> writer)
     : registry_(registry), request_(std::make_shared<Running>()) {
   request_->facts = std::move(facts);
   request_->writer = std::move(writer);
-  request_->choices = std::move(choices);
   if (registry_ != nullptr) {
-    registry_->counters_.num_choices.observe(static_cast<double>(request_->facts.num_choices));
     const std::lock_guard lock(registry_->mutex_);
     request_->number = registry_->num_entered_++;
     place_ = registry_->requests_.insert(registry_->requests_.begin(), request_);
   }
   request_->writer->on_closed([this](CloseReason reason) {
     if (registry_ != nullptr) registry_->count_close(*request_, reason);
-    request_->choices->cancel();
+    request_->stop();
   });
+}
+
+RequestRegistry::Entry::Entry(RequestRegistry* registry, RequestFacts facts,
+                              std::shared_ptr<ResponseWriter> writer,
+                              std::shared_ptr<Choices> choices)
+    : Entry(registry, std::move(facts), std::move(writer)) {
+  start(std::move(choices));
+}
+
+void RequestRegistry::Entry::start(std::shared_ptr<Choices> choices) {
+  if (registry_ != nullptr)
+    registry_->counters_.num_choices.observe(static_cast<double>(request_->facts.num_choices));
+  request_->set_choices(std::move(choices));
 }
 
 RequestRegistry::Entry::~Entry() {
@@ -163,9 +207,16 @@ RequestRegistry::Entry::~Entry() {
   {
     const std::lock_guard lock(registry_->mutex_);
     registry_->requests_.erase(place_);
+    request_->left = true;
+    registry_->left_.notify_all();
   }
   RequestCounters& counters = registry_->counters_;
-  const Choices& choices = *request_->choices;
+  const std::shared_ptr<Choices> started = request_->choices();
+  if (started == nullptr) {
+    if (request_->stopped.stop_requested()) counters.ended_abort += request_->facts.num_choices;
+    return;
+  }
+  const Choices& choices = *started;
   for (int i = 0; i < choices.size(); ++i) {
     // The route gave up on a choice that still runs: its answer cannot be delivered.
     const FinishReason reason =

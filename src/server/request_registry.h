@@ -4,17 +4,20 @@
 //   const RequestRegistry::Entry entry(
 //       options.requests, request_facts(http, id, generation), writer, choices);
 //
-// From then on the entry cancels the choices when the answer can no longer be delivered
+// or before they start, when there is work before that (completions_route.cc). From then on the
+// entry cancels the choices when the answer can no longer be delivered
 // (ResponseWriter::on_closed is its business), and counts how each choice ended. What a request
 // says and gets is no part of it.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,7 @@ struct RequestFacts {
   bool stream = false;
   int num_choices = 1;
   int64_t max_tokens = -1;
+  int64_t num_prompt_tokens = 0;  // until its choices know
 };
 
 RequestFacts request_facts(const Request& http, const std::string& id,
@@ -91,17 +95,27 @@ class RequestRegistry {
     RequestFacts facts;
     int64_t number = 0;
     std::shared_ptr<ResponseWriter> writer;
-    std::shared_ptr<Choices> choices;
     std::atomic<bool> cancelled = false;  // by cancel(): nobody finds it any more
     std::atomic<bool> dropped = false;    // by drop_queued()
+    std::stop_source stopped;             // its answer can no longer be delivered
+    bool left = false;                    // the registry's mutex_ held
 
+    std::shared_ptr<Choices> choices() const;  // nullptr: none has started
+    void set_choices(std::shared_ptr<Choices> choices);
+    void stop();
+    RequestStatus status() const;
     ListedRequest listed() const;
+
+   private:
+    mutable std::mutex mutex_;
+    std::shared_ptr<Choices> choices_;
   };
 
   std::shared_ptr<Running> running(const std::string& key_digest, const std::string& id) const;
   void count_close(const Running& request, CloseReason reason);
 
   mutable std::mutex mutex_;
+  std::condition_variable left_;
   std::list<std::shared_ptr<Running>> requests_;  // newest first
   int64_t num_entered_ = 0;
   RequestCounters counters_;
@@ -113,6 +127,10 @@ class RequestRegistry::Entry {
   // `registry` null: nobody lists or counts; the choices are cancelled all the same.
   Entry(RequestRegistry* registry, RequestFacts facts, std::shared_ptr<ResponseWriter> writer,
         std::shared_ptr<Choices> choices);
+  // Of a request that works before its choices start: it ends that when `stop()` says so.
+  Entry(RequestRegistry* registry, RequestFacts facts, std::shared_ptr<ResponseWriter> writer);
+  void start(std::shared_ptr<Choices> choices);
+  std::stop_token stop() const { return request_->stopped.get_token(); }
   ~Entry();
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;

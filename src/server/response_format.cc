@@ -100,7 +100,7 @@ std::optional<ApiError> add_constraint(const Engine& engine, const ConstraintSpe
   Result<std::shared_ptr<const CompiledConstraint>> compiled = engine.compile_constraint(spec);
   if (compiled) {
     for (const std::string& warning : constraint_warnings(**compiled))
-      generation.warnings.push_back({"tool_schema_relaxed", "tools", warning});
+      warn(generation.warnings, {"tool_schema_relaxed", "tools", warning});
     generation.request.constraint = *std::move(compiled);
     return std::nullopt;
   }

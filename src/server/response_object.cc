@@ -3,14 +3,10 @@
 #include <ctime>
 
 #include "server/answer_parts.h"
+#include "server/model_routes.h"
 
 namespace invar::server {
 namespace {
-
-double shown(float value) {
-  // 0.95f as 0.95, not as 0.949999988079071.
-  return std::stod(format("%.6g", static_cast<double>(value)));
-}
 
 Json text_json(const ResponsesRequest& request) {
   Json format = request.text_format;
@@ -67,12 +63,12 @@ Json new_response(const ResponsesRequest& request, const ChatRequest& chat, cons
   json.set("safety_identifier", request.safety_identifier);
   json.set("service_tier", "default");
   json.set("store", false);
-  json.set("temperature", shown(sampling.temperature));
+  json.set("temperature", shown_number(sampling.temperature));
   json.set("text", text_json(request));
   json.set("tool_choice", request.tools.choice_echo);
   json.set("tools", request.tools.tools_echo);
   json.set("top_logprobs", request.top_logprobs);
-  json.set("top_p", shown(sampling.top_p));
+  json.set("top_p", shown_number(sampling.top_p));
   json.set("truncation", "disabled");
   json.set("background", false);
   json.set("user", request.user);

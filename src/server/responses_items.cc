@@ -48,7 +48,7 @@ class Reader {
     fields_.fail(api_error(code, path + " " + what, path));
   }
   void warn(const char* code, const std::string& path, std::string what) {
-    warnings_.push_back({code, path, std::move(what)});
+    server::warn(warnings_, {code, path, std::move(what)});
   }
 
   // A string member that must be there.

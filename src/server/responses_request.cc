@@ -137,8 +137,7 @@ void read_logprobs(Fields& fields, bool strict, ResponsesRequest& out) {
         fields.fail(api_error("unknown_field",
                               path + " is not known: " + quote_value(entry.as_string()), path));
       else
-        out.warnings.push_back(
-            {"ignored_field", path, quote_value(entry.as_string()) + " is ignored"});
+        warn(out.warnings, {"ignored_field", path, quote_value(entry.as_string()) + " is ignored"});
     }
   }
   const bool has_top = fields.find("top_logprobs") != nullptr;
@@ -165,11 +164,10 @@ void read_metadata(Fields& fields, ResponsesRequest& out) {
 
 void read_storage(Fields& fields, ResponsesRequest& out) {
   if (fields.boolean("store", false))
-    out.warnings.push_back({"ignored_field", "store", "nothing is stored; taken as false"});
+    warn(out.warnings, {"ignored_field", "store", "nothing is stored; taken as false"});
   const std::string truncation = fields.text("truncation", "disabled");
   if (truncation == "auto")
-    out.warnings.push_back(
-        {"ignored_field", "truncation", "nothing is ever cut; taken as disabled"});
+    warn(out.warnings, {"ignored_field", "truncation", "nothing is ever cut; taken as disabled"});
   else if (truncation != "disabled")
     fields.fail("invalid_value", "truncation",
                 "must be auto or disabled, got " + quote_value(truncation));

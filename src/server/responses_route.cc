@@ -5,12 +5,10 @@
 #include <ctime>
 #include <mutex>
 
-#include "server/chat_reply.h"
-#include "server/engine_call.h"
+#include "server/answer_chat.h"
 #include "server/http/json_body.h"
 #include "server/http/request_id.h"
 #include "server/http/sse.h"
-#include "server/request_registry.h"
 #include "server/response_object.h"
 #include "server/response_output.h"
 #include "server/responses_request.h"
@@ -24,23 +22,19 @@ class FailedEvent {
  public:
   explicit FailedEvent(const Json& response) : response_(response.dump()) {}
 
-  int64_t next_number() {
-    const std::lock_guard lock(mutex_);
-    return number_++;
-  }
   void add_item(const Json& item) {
     std::string text = item.dump();
     const std::lock_guard lock(mutex_);
     items_ += (items_.empty() ? "" : ",") + std::move(text);
   }
-  std::string make(const ApiError& error) {
+  std::string make(const ApiError& error, int64_t number) {
     const std::lock_guard lock(mutex_);
     constexpr JsonLimits kOwn{.max_depth = 1000, .max_nodes = SIZE_MAX};
     Json response = *Json::parse(response_, kOwn);
     fail_response(response, error, *Json::parse("[" + items_ + "]", kOwn));
     Json event = Json::object();
     event.set("type", "response.failed");
-    event.set("sequence_number", number_++);
+    event.set("sequence_number", number);
     event.set("response", std::move(response));
     return sse_event("response.failed", event.dump());
   }
@@ -49,7 +43,6 @@ class FailedEvent {
   std::mutex mutex_;
   const std::string response_;
   std::string items_;
-  int64_t number_ = 0;
 };
 
 // One request's answer, from its first token to its last.
@@ -67,19 +60,28 @@ class ResponsesAnswer {
 
   std::string id() const { return response_.find("id")->as_string(); }
 
-  void run() {
-    if (generation_.stream)
-      stream();
-    else
-      answer();
+  void answer() {
+    ResponseOutput output(reply_, request_.tools.tools, nullptr);
+    if (read(output)) writer_->send(json_response(response_.dump()));
+  }
+
+  void stream() {
+    failed_ = std::make_shared<FailedEvent>(response_);
+    StreamHead head = sse_head(ApiStyle::kOpenAi, request_id_, ping_interval(generation_));
+    head.error_event = [failed = failed_](const ApiError& error, int64_t num_events) {
+      return failed->make(error, num_events);
+    };
+    if (!writer_->start_stream(std::move(head))) return;
+    if (!write_response("response.created") || !write_response("response.in_progress")) return;
+    ResponseOutput output(reply_, request_.tools.tools, [this](std::string_view type, Json fields) {
+      return write(type, std::move(fields));
+    });
+    if (!read(output)) return;
+    if (write_response(reply_.was_cut(0) ? "response.incomplete" : "response.completed"))
+      writer_->end_stream();
   }
 
  private:
-  bool is_cut() const {
-    const ChatReply::Ending ending = reply_.ending(0);
-    return ending == ChatReply::Ending::kLimit || ending == ChatReply::Ending::kWindow;
-  }
-
   // False: nobody listens, or the reply failed and that was said.
   bool read(ResponseOutput& output) {
     while (const std::optional<ChatReply::Event> event = reply_.next()) {
@@ -88,14 +90,9 @@ class ResponsesAnswer {
       if (!event->ended) continue;
       if (const auto error = reply_.error(0)) return writer_->fail(*error), false;
     }
-    if (!output.finish(is_cut())) return false;
+    if (!output.finish(reply_.was_cut(0))) return false;
     end_response(response_, reply_, output.items());
     return true;
-  }
-
-  void answer() {
-    ResponseOutput output(reply_, request_.tools.tools, nullptr);
-    if (read(output)) writer_->send(json_response(response_.dump()));
   }
 
   // ---- Stream
@@ -103,7 +100,7 @@ class ResponsesAnswer {
   bool write(std::string_view type, Json fields) {
     Json event = Json::object();
     event.set("type", type);
-    event.set("sequence_number", failed_->next_number());
+    event.set("sequence_number", num_events_++);
     for (auto& [name, value] : fields.members()) event.set(name, value);
     if (generation_.timings_per_token && type.ends_with(".delta"))
       event.set("timings", timings_json(reply_.totals()));
@@ -117,21 +114,6 @@ class ResponsesAnswer {
     return write(type, std::move(fields));
   }
 
-  void stream() {
-    failed_ = std::make_shared<FailedEvent>(response_);
-    const std::chrono::seconds ping(std::max(0, generation_.sse_ping_seconds));
-    StreamHead head = sse_head(ApiStyle::kOpenAi, request_id_, ping);
-    head.error_event = [failed = failed_](const ApiError& error) { return failed->make(error); };
-    if (!writer_->start_stream(std::move(head))) return;
-    if (!write_response("response.created") || !write_response("response.in_progress")) return;
-    ResponseOutput output(reply_, request_.tools.tools, [this](std::string_view type, Json fields) {
-      return write(type, std::move(fields));
-    });
-    if (!read(output)) return;
-    if (write_response(is_cut() ? "response.incomplete" : "response.completed"))
-      writer_->end_stream();
-  }
-
   ChatReply& reply_;
   const GenerationFields& generation_;
   const ResponsesRequest& request_;
@@ -139,6 +121,7 @@ class ResponsesAnswer {
   const std::shared_ptr<ResponseWriter> writer_;
   Json response_;
   std::shared_ptr<FailedEvent> failed_;  // of a stream
+  int64_t num_events_ = 0;
 };
 
 std::optional<ApiError> read_request(const EngineCall& call, bool for_generation,
@@ -158,23 +141,14 @@ void respond(const EngineCall& call, const std::shared_ptr<ResponseWriter>& writ
   ResponsesRequest request;
   ChatRequest chat;
   if (const auto error = read_request(call, true, request, chat)) return writer->fail(*error);
-  const auto reply = std::make_shared<ChatReply>(call.engine, std::move(chat), "call_");
-  if (const auto error = reply->start()) return writer->fail(*error);
-  ResponsesAnswer answer(*reply, request, call.http.request_id, writer);
-  const RequestRegistry::Entry entry(
-      call.options.requests, request_facts(call.http, answer.id(), reply->request().generation),
-      writer, reply->choices());
-  answer.run();
+  answer_chat<ResponsesAnswer>(call, writer, std::move(chat), "call_", request);
 }
 
 void count_tokens(const EngineCall& call, const std::shared_ptr<ResponseWriter>& writer) {
   ResponsesRequest request;
   ChatRequest chat;
   if (const auto error = read_request(call, false, request, chat)) return writer->fail(*error);
-  Json json = Json::object();
-  json.set("object", "response.input_tokens");
-  json.set("input_tokens", static_cast<int64_t>(chat.prompt_ids.size()));
-  writer->send(json_response(json.dump()));
+  writer->send(json_response(input_tokens_json(chat.prompt_ids).dump()));
 }
 
 }  // namespace

@@ -73,8 +73,8 @@ class Reader {
       function.set("parameters", custom_parameters());
       const Json* grammar = tool.find("format");
       if (grammar != nullptr && text_of(*grammar, "type") == "grammar")
-        warnings_.push_back({"grammar_unenforced", path + ".format",
-                             "the grammar of " + quote_value(name) + " is not enforced"});
+        warn(warnings_, {"grammar_unenforced", path + ".format",
+                         "the grammar of " + quote_value(name) + " is not enforced"});
     } else {
       if (const Json* schema = tool.find("parameters"); schema != nullptr && !schema->is_null())
         function.set("parameters", *schema);
@@ -103,7 +103,7 @@ class Reader {
     if (strict_)
       return fail("unsupported_parameter", path + ".type",
                   "is " + quote_value(type) + ", a hosted tool that this server does not have");
-    warnings_.push_back({"tool_dropped", path, quote_value(type) + " is not available here"});
+    warn(warnings_, {"tool_dropped", path, quote_value(type) + " is not available here"});
   }
 
   // {"type": "function" | "custom", "name", "namespace"?} as chat names a function.

@@ -94,12 +94,21 @@ std::optional<ApiError> detokenize(const EngineCall& call, const Json& body, Jso
   return std::nullopt;
 }
 
+// A chat body of which only the prompt is wanted. Which model it is for may be left out: nobody is
+// answered by a model that was not asked.
+std::optional<ApiError> read_prompt(const EngineCall& call, Json body, ChatRequest& request,
+                                    std::string* rendered = nullptr) {
+  const Json* model = body.find("model");
+  if (body.is_object() && (model == nullptr || model->is_null()))
+    body.set("model", call.options.model_names.front());
+  return read_chat_request(body, call.engine, call.model, call.options, "", false, request,
+                           rendered);
+}
+
 std::optional<ApiError> apply_template(const EngineCall& call, const Json& body, Json& json) {
   ChatRequest request;
   std::string rendered;
-  if (auto error = read_chat_request(body, call.engine, call.model, call.options, "", false,
-                                     request, &rendered))
-    return error;
+  if (auto error = read_prompt(call, body, request, &rendered)) return error;
   json.set("prompt", std::move(rendered));
   if (request.generation.return_token_ids)
     json.set("prompt_token_ids", ids_json(request.prompt_ids));
@@ -108,11 +117,8 @@ std::optional<ApiError> apply_template(const EngineCall& call, const Json& body,
 
 std::optional<ApiError> input_tokens(const EngineCall& call, const Json& body, Json& json) {
   ChatRequest request;
-  if (auto error =
-          read_chat_request(body, call.engine, call.model, call.options, "", false, request))
-    return error;
-  json.set("object", "response.input_tokens");
-  json.set("input_tokens", static_cast<int64_t>(request.prompt_ids.size()));
+  if (auto error = read_prompt(call, body, request)) return error;
+  json = input_tokens_json(request.prompt_ids);
   return std::nullopt;
 }
 

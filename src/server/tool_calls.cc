@@ -202,7 +202,7 @@ ToolFields read_tools(Fields& fields, const ToolSupport& support, ConstraintSpec
     spec.json_schema.clear();
     spec.any_json_object = false;
     spec.choices.clear();
-    warnings.push_back({"format_ignored", "response_format", "a tool call was asked for"});
+    warn(warnings, {"format_ignored", "response_format", "a tool call was asked for"});
   }
   // Where nothing tells a call from an answer that begins with a brace, only strict tools make it
   // one before it is whole.

@@ -14,6 +14,7 @@ constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kCall = "<tool_call>", kCallEnd = "</tool_call>";
 constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>";
 constexpr std::string_view kParameter = "<parameter=", kParameterEnd = "</parameter>";
+constexpr std::string_view kValueEnd = "\n</parameter>\n";
 using Kind = ReplyPart::Kind;
 
 class XmlCallFilter : public ToolCallFilter {
@@ -22,6 +23,11 @@ class XmlCallFilter : public ToolCallFilter {
 
   std::vector<ReplyPart> finish() override {
     Parts parts;
+    if (state_ == State::kValue && ends_like_a_call()) {
+      is_lenient_ = true;
+      while (step(parts)) {
+      }
+    }
     if (state_ == State::kHead)
       add(parts, Kind::kContent, std::string(kCall) + held_, call_begin_);
     else if (state_ == State::kContent)
@@ -92,6 +98,7 @@ class XmlCallFilter : public ToolCallFilter {
       if (close == std::string::npos) return false;
       key_ = held_.substr(kParameter.size(), close - kParameter.size());
       drop(close + 1);
+      num_searched_ = 0;
       state_ = State::kValue;
       return true;
     }
@@ -106,8 +113,22 @@ class XmlCallFilter : public ToolCallFilter {
     return true;
   }
 
-  // A value ends at its own end tag; where that was forgotten, at the next tag of the call.
+  // A value ends at its end tag on a line of its own, as the constraint has it: other tags may
+  // stand in it. Its first line feed belongs to the opening tag and ends no line of the value.
   bool take_value(Parts& parts) {
+    if (is_lenient_) return take_loose_value(parts);
+    const size_t from = std::max<size_t>(num_searched_, held_.starts_with('\n') ? 1 : 0);
+    const size_t end = held_.find(kValueEnd, from);
+    if (end == std::string::npos) {
+      num_searched_ = held_.size() - std::min(held_.size(), kValueEnd.size() - 1);
+      return false;
+    }
+    end_value(parts, end + 1, end + kValueEnd.size());
+    return true;
+  }
+
+  // Where that end never came: at any end tag, or at the next tag of the call.
+  bool take_loose_value(Parts& parts) {
     size_t end = held_.find(kParameterEnd), skip = kParameterEnd.size();
     for (const std::string_view next : {kParameter, kFunctionEnd}) {
       const size_t found = held_.find(next);
@@ -116,12 +137,25 @@ class XmlCallFilter : public ToolCallFilter {
       skip = 0;
     }
     if (end == std::string::npos) return false;
-    std::string member = num_members_++ > 0 ? "," : "";
-    member += Json(key_).dump() + ":" + schemas_.value_json(function_, key_, held_.substr(0, end));
-    add(parts, Kind::kArguments, std::move(member));
-    drop(end + skip);
-    state_ = State::kBody;
+    end_value(parts, end, end + skip);
     return true;
+  }
+
+  void end_value(Parts& parts, size_t text_end, size_t end) {
+    std::string member = num_members_++ > 0 ? "," : "";
+    member +=
+        Json(key_).dump() + ":" + schemas_.value_json(function_, key_, held_.substr(0, text_end));
+    add(parts, Kind::kArguments, std::move(member));
+    drop(end);
+    state_ = State::kBody;
+  }
+
+  // Small models forget end tags of values where nothing makes them write these. A reply that ends
+  // otherwise was cut inside a value.
+  bool ends_like_a_call() const {
+    const size_t length = held_.find_last_not_of(kSpace) + 1;
+    const std::string_view text = std::string_view(held_).substr(0, length);
+    return text.ends_with(kFunctionEnd) || text.ends_with(kCallEnd);
   }
 
   bool take_tail() {
@@ -138,6 +172,8 @@ class XmlCallFilter : public ToolCallFilter {
   size_t call_begin_ = 0;
   std::string function_, key_;
   int num_members_ = 0;
+  size_t num_searched_ = 0;  // bytes of a value in which its end does not begin
+  bool is_lenient_ = false;
 };
 
 }  // namespace

@@ -430,6 +430,31 @@ class SmallWindowTest(ScriptedTest):
         self.assertIn("and max_output_tokens asks for 999", error["message"])
 
 
+class ModelNameTest(ScriptedTest):
+    """Without --any-model-name, which is on for servers of this machine alone."""
+
+    flags = ("--no-any-model-name", "--alias", "tiny")
+    chat = {"messages": [{"role": "user", "content": [{"type": "input_text", "text": "KEY: plain"}]}]}
+
+    def test_names_must_be_right(self):
+        path = "/v1/chat/completions"
+        answer = json.loads(self.post(path, {**self.chat, "model": "tiny"}))
+        self.assertEqual(answer["choices"][0]["message"]["content"], "Blue.")
+        for fields, status, code in (({}, 400, "missing_field"), ({"model": "other"}, 404, "model_not_found")):
+            error = json.loads(self.post(path, {**self.chat, **fields}, status))["error"]
+            self.assertEqual((error["code"], error["param"]), (code, "model"))
+
+    def test_a_prompt_can_be_asked_for_without_one(self):
+        ids = json.loads(self.post("/apply-template", {**self.chat, "return_token_ids": True}))["prompt_token_ids"]
+        for fields in ({}, {"model": None}, {"model": "tiny"}):
+            count = json.loads(self.post("/v1/chat/completions/input_tokens", {**self.chat, **fields}))
+            self.assertEqual(count, {"object": "response.input_tokens", "input_tokens": len(ids)})
+        for path in ("/apply-template", "/v1/chat/completions/input_tokens"):
+            error = json.loads(self.post(path, {**self.chat, "model": "other"}, 404))["error"]
+            self.assertEqual(error["code"], "model_not_found")
+        self.post("/apply-template", b"[]", 400)
+
+
 class StreamsFromOutsideTest(ScriptedTest):
     """Pings, a server that stops, a HEAD request."""
 
@@ -482,6 +507,8 @@ class StreamsFromOutsideTest(ScriptedTest):
             connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             first = answer.readline()
+            while path == "/v1/responses" and b"response.in_progress" not in first:
+                first += answer.readline()  # its opening is two events
             server.process.send_signal(signal.SIGTERM)
             events = api_streams.parse(first + answer.read())
             self.assertEqual(server.wait(), 0)

@@ -137,6 +137,25 @@ class RequestsTest(ChatServerTest):
         for stream in streams:
             self.assertIn(b"request_cancelled", stream.read())
 
+    def test_the_scoring_of_a_prompt_is_cancelled(self):
+        body = {"model": "tiny", "prompt": "word " * 4000, "echo": True, "logprobs": 5, "max_tokens": 0}
+        answers = []
+
+        def ask():
+            answer = self.ask("POST", "/v1/completions", body=body)
+            answers.append((answer.status, json.loads(answer.read())))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        [entry] = self.wait_listed(state="prefill")["data"]
+        self.assertGreaterEqual(entry["prompt_tokens"], 4000)
+        status, gone = self.json("DELETE", f"/v1/requests/{entry['id']}")
+        self.assertEqual((status, gone["state"], gone["completion_tokens"]), (200, "prefill", 0))
+        thread.join(30)
+        [(status, error)] = answers
+        self.assertEqual((status, error["error"]["code"]), (499, "request_cancelled"))
+        self.assertEqual(self.json("GET", "/v1/requests")[1]["data"], [])
+
     def test_unknown_ids(self):
         for name in ("nope", "chatcmpl-" + "a" * 24, "%2e%2e"):
             status, error = self.json("DELETE", f"/v1/requests/{name}")

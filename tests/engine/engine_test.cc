@@ -189,6 +189,10 @@ TEST(EngineTest, ChatGoesThroughTheTemplate) {
   const auto ids = engine->prompt_ids(chat);
   ASSERT_TRUE(ids.ok());
   EXPECT_EQ(*ids, bytes_of(*text));  // no BOS: the template decides
+  const auto both = engine->chat_prompt(chat);
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->text, *text);
+  EXPECT_EQ(both->ids, *ids);
   GenerationRequest json;
   json.messages_json = R"([{"role":"system","content":"S"},{"role":"user","content":"U"}])";
   const auto same = engine->prompt_ids(json);
@@ -382,6 +386,25 @@ TEST(EngineTest, ScoreStopsWhenTheVisitorDoes) {
   EXPECT_FALSE(engine->score({}, [](int64_t, auto) { return true; }).ok());
   EXPECT_FALSE(
       engine->score(std::vector<int32_t>(100001, 'a'), [](int64_t, auto) { return true; }).ok());
+}
+
+TEST(EngineTest, ScoreIsStoppedFromOutside) {
+  auto engine = fake_engine({.context = 100000});
+  const std::vector<int32_t> ids(50000, 'a');
+  std::stop_source source;
+  int64_t visits = 0;
+  const auto stop_at_third = [&](int64_t, auto) {
+    if (++visits == 3) source.request_stop();
+    return true;
+  };
+  const auto stopped = engine->score(ids, stop_at_third, source.get_token());
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(invar::engine_gauges(*engine).num_used_pages, 0);
+  // Stopped before it began: no row is visited.
+  visits = 0;
+  EXPECT_FALSE(engine->score(ids, stop_at_third, source.get_token()).ok());
+  EXPECT_EQ(visits, 0);
 }
 
 }  // namespace

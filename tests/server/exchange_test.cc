@@ -16,7 +16,9 @@ struct Rig {
         writer(Exchange::writer(exchange)) {}
   bool start() {
     StreamHead head;
-    head.error_event = [](const ApiError& error) { return "error " + error.code; };
+    head.error_event = [](const ApiError& error, int64_t num_events) {
+      return "error " + error.code + " behind " + std::to_string(num_events);
+    };
     return writer->start_stream(std::move(head));
   }
   std::atomic<int> wakes = 0;
@@ -58,7 +60,7 @@ TEST(Exchange, DroppedStreamGetsTheErrorEvent) {
   rig.writer->write_event("a");
   rig.writer.reset();
   const Exchange::Output output = rig.exchange->take();
-  EXPECT_EQ(output.events, (std::deque<std::string>{"a", "error engine_error"}));
+  EXPECT_EQ(output.events, (std::deque<std::string>{"a", "error engine_error behind 1"}));
   EXPECT_TRUE(output.failed);
 }
 

@@ -62,6 +62,8 @@ TEST(GenerationFields, RefusalsNameTheField) {
       {R"({"mirostat":2})", "mirostat", "unsupported_parameter"},
       {R"({"chat_template":"{{x}}"})", "chat_template", "template_not_allowed"},
       {R"({"best_of":3})", "best_of", "unsupported_parameter"},
+      {R"({"watermarking":true})", "watermarking", "unsupported_parameter"},
+      {R"({"skip_special_tokens":false})", "skip_special_tokens", "unsupported_parameter"},
   };
   for (const auto& c : cases) {
     const Read got = read(c.body);
@@ -75,13 +77,28 @@ TEST(GenerationFields, RefusalsNameTheField) {
 TEST(GenerationFields, NeutralAndAbsentValuesPass) {
   const Read got = read(
       R"({"temperature":null,"mirostat":0,"typical_p":1,"lora":[],"dry_multiplier":0,"best_of":1,
-          "top_k":-1,"n":2.0,"user":"me","seed":5,"stop":[],"speculative":false})");
+          "top_k":-1,"n":2.0,"watermarking":false,"skip_special_tokens":true,"user":"me","seed":5,"stop":[],"speculative":false})");
   ASSERT_FALSE(got.error) << got.error->message;
   EXPECT_EQ(got.generation.num_choices, 2);
   EXPECT_EQ(got.generation.request.sampling.seed, 5u);
   EXPECT_EQ(got.generation.request.sampling.temperature, 1);
   EXPECT_TRUE(got.generation.request.stop.empty());
   EXPECT_TRUE(got.generation.warnings.empty());
+}
+
+TEST(GenerationFields, RepeatWindows) {
+  for (const int64_t window : {int64_t{64}, int64_t{0}, int64_t{-1}}) {
+    const Read got = read(("{\"repeat_last_n\":" + std::to_string(window) + "}").c_str());
+    ASSERT_FALSE(got.error) << got.error->message;
+    EXPECT_EQ(got.generation.request.sampling.repeat_last_n, window);
+  }
+  EXPECT_EQ(read(R"({"repeat_last_n":257})").error->code, "out_of_range");
+}
+
+TEST(GenerationFields, WarningsAreNotCollectedBeyondThoseThatAreTold) {
+  std::string body = "{";
+  for (int i = 0; i < 1000; ++i) body += (i > 0 ? ",\"x" : "\"x") + std::to_string(i) + "\":1";
+  EXPECT_EQ(read((body + "}").c_str()).generation.warnings.size(), kMaxWarnings);
 }
 
 TEST(GenerationFields, UnknownFieldsWarnOrAreRefused) {

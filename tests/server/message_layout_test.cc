@@ -49,6 +49,41 @@ TEST(MessageLayout, ATemplateWhoseRolesAlternate) {
     {"role":"assistant","content":"r"}, {"role":"user","content":"[system] D\n\ns"}])")));
 }
 
+TEST(MessageLayout, PartsBecomeText) {
+  ChatModel model;
+  model.system_anywhere = true;
+  std::vector<Warning> warnings;
+  const Json laid_out = lay_out_messages(parse(R"([
+    {"role":"user","content":[{"type":"input_text","text":"a"},{"type":"text","text":"b"}]},
+    {"role":"assistant","name":"x","content":[{"type":"output_text","text":"c"},
+                                              {"type":"refusal","refusal":"d"}]}])"),
+                                         model, warnings);
+  EXPECT_EQ(dump(laid_out), dump(parse(R"([{"role":"user","content":"ab"},
+    {"role":"assistant","name":"x","content":"cd"}])")));
+}
+
+TEST(MessageLayout, NullMeansAbsent) {
+  ChatModel model;
+  model.system_anywhere = true;
+  std::vector<Warning> warnings;
+  const Json laid_out = lay_out_messages(
+      parse(R"([{"role":"assistant","content":"a","refusal":null,"tool_calls":null}])"), model,
+      warnings);
+  EXPECT_EQ(dump(laid_out), dump(parse(R"([{"role":"assistant","content":"a"}])")));
+}
+
+TEST(MessageLayout, NullIsNoCall) {
+  ChatModel model;
+  model.same_role_twice = false;
+  std::vector<Warning> warnings;
+  const char* text = R"([{"role":"user","content":"q"},
+    {"role":"assistant","content":"a","tool_calls":null},
+    {"role":"assistant","content":"b"}, {"role":"assistant","content":"c"}])";
+  EXPECT_EQ(dump(lay_out_messages(parse(text), model, warnings)), dump(parse(R"([
+    {"role":"user","content":"q"},
+    {"role":"assistant","content":"a\n\nb\n\nc"}])")));
+}
+
 TEST(MessageLayout, CallsAndResultsStayApart) {
   ChatModel model;
   model.same_role_twice = false;

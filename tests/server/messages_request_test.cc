@@ -46,6 +46,20 @@ TEST(MessagesRequest, TextAndSystem) {
             R"([{"role":"system","content":"S1\nS2"},{"role":"user","content":"ab"}])");
 }
 
+TEST(MessagesRequest, CountingTakesEveryFieldOfThePrompt) {
+  const std::string body = R"({"messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"low",
+      "add_generation_prompt":false,"chat_template_kwargs":{"a":1},"temperature":0.5})";
+  const Read counted = read(body, false);
+  ASSERT_FALSE(counted.error);
+  for (const char* name : {"reasoning_effort", "add_generation_prompt", "chat_template_kwargs"})
+    EXPECT_NE(counted.chat.find(name), nullptr) << name;
+  EXPECT_EQ(counted.chat.find("temperature"), nullptr);
+  const Read both = read(R"({"messages":[{"role":"assistant","content":"H"}],
+                             "continue_final_message":false})",
+                         false);
+  EXPECT_TRUE(both.chat.find("continue_final_message")->as_bool()) << "a last turn is continued";
+}
+
 TEST(MessagesRequest, AttributionIsLeftOut) {
   const std::string user = R"([{"role":"user","content":"Hi"}])";
   const std::string blocks =

@@ -198,6 +198,18 @@ TEST(ToolCallFilter, TagsWithParameters) {
   // End tags that were forgotten, and a call that is none.
   expect_calls("<tool_call>\n<function=f>\n<parameter=s>\na<parameter=i>\n2\n</function>",
                all(R"({"s":"a","i":2})"), xml, tools);
+  expect_calls(call("<parameter=s>\na\n") + "\n", all(R"({"s":"a"})"), xml, tools);
+  expect_calls(call("<parameter=s>a</parameter><parameter=i>2</parameter>"),
+               all(R"({"s":"a","i":2})"), xml, tools);
+  // What the constraint lets a value hold: tags, if not an end tag that is a line of its own.
+  const std::string file = "x = '</parameter>'\n</function>\n</parameter>;<parameter=s>\n\n</para";
+  const std::string as_json = Json(file).dump();
+  expect_calls(call(parameter("s", file) + parameter("i", "3")) + "\nDone",
+               {"\nDone", {{"f", "{\"s\":" + as_json + ",\"i\":3}"}}}, xml, tools);
+  expect_calls(call(parameter("s", "</parameter>")), all(R"({"s":"</parameter>"})"), xml, tools);
+  // A reply that was cut inside such a value: no part of it passes for the whole.
+  expect_calls("<tool_call>\n<function=f>\n<parameter=s>\n" + file + " and so", all("{"), xml,
+               tools);
   expect_calls("<tool_call> is a tag", {"<tool_call> is a tag", {}}, xml, tools);
   expect_calls("a <tool_c", {"a <tool_c", {}}, xml, tools);
 }

@@ -77,15 +77,29 @@ TEST(ResponseHead, NothingCanBeSplitIntoIt) {
   EXPECT_EQ(chunk(""), "0\r\n\r\n");
 }
 
+TEST(ErrorResponse, OverloadSaysWhenToComeBack) {
+  const auto seconds = [](const ApiError& error) {
+    const Response response = error_response(ApiStyle::kOpenAi, error, "r");
+    const std::string* found = find_header(response.headers, "Retry-After");
+    return found == nullptr ? "" : *found;
+  };
+  EXPECT_EQ(seconds(api_error("no_memory", "m")), "1");
+  EXPECT_EQ(seconds(api_error("key_limit", "m")), "1");
+  EXPECT_EQ(seconds(api_error("engine_error", "m")), "");
+  ApiError later = api_error("draining", "m");
+  later.retry_after_ms = 4500;
+  EXPECT_EQ(seconds(later), "5");
+}
+
 TEST(Sse, Framing) {
   EXPECT_EQ(sse_data("{}"), "data: {}\n\n");
   EXPECT_EQ(sse_event("ping", "{}"), "event: ping\ndata: {}\n\n");
   const ApiError error = api_error("draining", "the end");
   EXPECT_EQ(
-      sse_head(ApiStyle::kOpenAi, "r", {}).error_event(error),
+      sse_head(ApiStyle::kOpenAi, "r", {}).error_event(error, 0),
       "data: {\"error\":{\"message\":\"the end\",\"type\":\"overloaded_error\",\"param\":null,"
       "\"code\":\"draining\"}}\n\n");
-  EXPECT_EQ(sse_head(ApiStyle::kMessages, "r", {}).error_event(error),
+  EXPECT_EQ(sse_head(ApiStyle::kMessages, "r", {}).error_event(error, 0),
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\","
             "\"message\":\"the end\"},\"request_id\":\"r\"}\n\n");
 }

@@ -20,7 +20,7 @@ struct ApiError {
   std::string param = {};  // "messages[2].content"; empty: null
   // With context_length_exceeded.
   std::optional<int64_t> num_prompt_tokens = {}, context = {};
-  int64_t retry_after_ms = 0;  // > 0: Retry-After and retry-after-ms
+  int64_t retry_after_ms = 0;  // Retry-After and retry-after-ms; 0: a second for 429 and 503
   bool should_retry = true;    // false: the same request would fail again (x-should-retry)
 };
 

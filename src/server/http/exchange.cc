@@ -70,6 +70,7 @@ bool Exchange::write_event(std::string event) {
   room_.wait(lock, [&] { return closed_ || state_ != State::kStreaming || !paused_since_; });
   if (closed_ || state_ != State::kStreaming) return false;
   if (event.empty()) return true;
+  ++num_events_;
   ++queued_events_;
   queued_bytes_ += event.size();
   events_.push_back(std::move(event));
@@ -91,7 +92,7 @@ void Exchange::fail(const ApiError& error, CloseReason reason) {
     if (state_ == State::kWaiting) {
       response_ = error_response(style_, error, request_id_);
     } else if (error_event_) {
-      events_.push_back(error_event_(error));
+      events_.push_back(error_event_(error, num_events_));
     }
     state_ = State::kEnded;
     failed_ = true;

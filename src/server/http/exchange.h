@@ -73,7 +73,8 @@ class Exchange {
   CloseReason reason_ = CloseReason::kClientGone;  // when either is set
   std::optional<Response> response_;
   std::optional<StreamHead> head_;  // until taken
-  std::function<std::string(const ApiError&)> error_event_;
+  std::function<std::string(const ApiError&, int64_t)> error_event_;
+  int64_t num_events_ = 0;  // accepted from the handler
   std::string error_code_;
   std::deque<std::string> events_;
   size_t queued_events_ = 0, queued_bytes_ = 0;  // also those taken and not yet written

@@ -115,26 +115,30 @@ class Server final : public HttpServer {
   asio::awaitable<void> accept(tcp::acceptor& acceptor) {
     asio::steady_timer pause(io_[0]->context);
     Clock::time_point last_line{};
+    std::string failed;  // why; not empty: a pause is due
+    error_code error;
     for (size_t next = 0; acceptor.is_open();) {
-      IoThread& io = *io_[next++ % io_.size()];
-      tcp::socket socket(io.context);
-      error_code error;
-      co_await acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
-      if (error == asio::error::operation_aborted || !acceptor.is_open()) break;
-      if (error) {
-        // Others are errors of the one connection that was about to come.
-        if (!out_of_descriptors(error)) continue;
-        if (Clock::now() - last_line >= std::chrono::seconds(1)) {
-          last_line = Clock::now();
-          log(LogLevel::kError, "no connection can be accepted: %s", error.message().c_str());
-        }
-        pause.expires_after(kAcceptPause);
-        co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
-        continue;
-      }
       try {
-        begin(io, std::move(socket));
+        if (!failed.empty()) {
+          if (Clock::now() - last_line >= std::chrono::seconds(1)) {
+            last_line = Clock::now();
+            log(LogLevel::kError, "no connection can be accepted: %s", failed.c_str());
+          }
+          failed.clear();
+          pause.expires_after(kAcceptPause);
+          co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+        }
+        IoThread& io = *io_[next++ % io_.size()];
+        tcp::socket socket(io.context);
+        co_await acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+        if (error == asio::error::operation_aborted || !acceptor.is_open()) break;
+        if (!error)
+          begin(io, std::move(socket));
+        else if (out_of_descriptors(error))
+          failed = error.message();
+        // Others are errors of the one connection that was about to come.
       } catch (const std::bad_alloc&) {  // this connection is closed, others are accepted
+        failed = "no memory";            // short: needs none itself
       }
     }
   }

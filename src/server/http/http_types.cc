@@ -32,10 +32,12 @@ Response error_response(ApiStyle style, const ApiError& error, std::string_view 
   response.error_code = error.code;
   response.body = error_json(style, error, request_id);
   if (error.status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
-  if (error.retry_after_ms > 0) {
-    const int64_t seconds = std::clamp<int64_t>((error.retry_after_ms + 999) / 1000, 1, 60);
+  int64_t retry_after_ms = error.retry_after_ms;
+  if (retry_after_ms == 0 && (error.status == 429 || error.status == 503)) retry_after_ms = 1000;
+  if (retry_after_ms > 0) {
+    const int64_t seconds = std::clamp<int64_t>((retry_after_ms + 999) / 1000, 1, 60);
     response.headers.push_back({"Retry-After", std::to_string(seconds)});
-    response.headers.push_back({"retry-after-ms", std::to_string(error.retry_after_ms)});
+    response.headers.push_back({"retry-after-ms", std::to_string(retry_after_ms)});
   }
   if (!error.should_retry) response.headers.push_back({"x-should-retry", "false"});
   return response;

@@ -56,8 +56,9 @@ struct StreamHead {
   // Sent by the server whenever the stream was silent for the interval, also while nothing runs.
   std::string ping = {};
   std::chrono::milliseconds ping_interval{0};  // 0: never
-  // The event that ends the stream in this route's own format when it cannot go on.
-  std::function<std::string(const ApiError&)> error_event = {};
+  // The event that ends the stream in this route's own format when it cannot go on, behind so many
+  // events of write_event().
+  std::function<std::string(const ApiError&, int64_t num_events)> error_event = {};
 };
 
 enum class CloseReason {

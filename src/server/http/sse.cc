@@ -23,12 +23,12 @@ StreamHead sse_head(ApiStyle style, std::string_view request_id,
   head.ping_interval = ping_interval;
   if (style == ApiStyle::kMessages) {
     head.ping = kSsePingMessages;
-    head.error_event = [id = std::string(request_id)](const ApiError& error) {
+    head.error_event = [id = std::string(request_id)](const ApiError& error, int64_t) {
       return sse_event("error", error_json(ApiStyle::kMessages, error, id));
     };
   } else {
     head.ping = kSsePingComment;
-    head.error_event = [](const ApiError& error) {
+    head.error_event = [](const ApiError& error, int64_t) {
       return sse_data(error_json(ApiStyle::kOpenAi, error, ""));
     };
   }
