@@ -58,7 +58,8 @@ Result<Plan> make_plan(const PlanFlags& flags, const std::string& path) {
   plan.weights = info.packed_bytes;
   plan.kv = pages(plan.context) * page_bytes * sequences;
   const StatePlan states = plan_states(state_slot_bytes(*backend, info.recurrent_layers),
-                                       static_cast<int>(flags.num_sequences), -1, plan.free_bytes);
+                                       static_cast<int>(flags.num_sequences), -1,
+                                       plan.free_bytes - std::min(plan.free_bytes, plan.weights));
   plan.states = states.bytes;
   plan.num_snapshots = states.num_snapshots;
   plan.workspace = kStepRows * hidden * kVectorsPerRow * 4 + sequences * vocab * 4;

@@ -1,5 +1,7 @@
 #include "serve_window.h"
 
+#include <algorithm>
+
 #include "engine/memory_plan.h"
 #include "model_files.h"
 #include "scripted.h"
@@ -23,9 +25,11 @@ Result<Window> choose_window(const ServeFlags& flags, const std::string& path, i
   question.weight_bytes = files.info.packed_bytes;
   question.free_bytes = free_memory(*backend).bytes;
   question.max_sequences = max_sequences;
+  const bool keeps_pages = flags.use_prefix_cache && flags.cache_mib != 0;
   question.state_bytes =
       plan_states(state_slot_bytes(*backend, files.info.recurrent_layers), max_sequences,
-                  flags.engine.state_cache_bytes, question.free_bytes)
+                  keeps_pages ? flags.engine.state_cache_bytes : 0,
+                  question.free_bytes - std::min(question.free_bytes, question.weight_bytes))
           .bytes;
   const int64_t fits = largest_context(question);
   // Nothing fits: opening the engine says so.

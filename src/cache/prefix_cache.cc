@@ -152,28 +152,54 @@ std::optional<PrefixCache::StateHit> PrefixCache::find_state(const Holding& hold
   if (holding.node == nullptr || states_ == nullptr) return std::nullopt;
   const size_t end = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(limit, 0)));
   const StateSlots::Snapshots& all = states_->snapshots();
-  auto best = all.end();
-  size_t furthest = 0;
+  auto best = all.end(), nearest = all.end();
+  size_t furthest = 0, first = end + 1;
   Node* node = holding.node;
   for (size_t at = static_cast<size_t>(holding.depth) * page_tokens_; node != nullptr;
        at += page_tokens_) {
     for (auto it = all.begin(); it != all.end(); ++it) {
       const Node& owner = *static_cast<const Node*>(it->owner);
       const auto length = static_cast<size_t>(it->num_tokens);
-      if (owner.parent != node || at + length > end || at + length <= furthest) continue;
+      const size_t position = at + length;
+      if (owner.parent != node || position > end || (position <= furthest && position >= first))
+        continue;
       if (common_length(Tokens(owner.tokens), tokens.subspan(at, length)) < length) continue;
-      best = it;
-      furthest = at + length;
+      if (position < first) {
+        nearest = it;
+        first = position;
+      }
+      if (position > furthest) {
+        best = it;
+        furthest = position;
+      }
     }
     if (at + page_tokens_ > end) break;
     node = find_child(*node, tokens.subspan(at, page_tokens_));
   }
   if (best == all.end()) return std::nullopt;
   StateHit hit{static_cast<int64_t>(furthest), best->slot, -1};
-  // The page keeps its place in idle_: those before it may be in no use yet either.
-  if (furthest % page_tokens_ != 0) hit.page = static_cast<const Node*>(best->owner)->page;
+  const Node* last = static_cast<const Node*>(best->owner);
+  if (furthest % page_tokens_ != 0) {
+    hit.page = last->page;
+    last = last->parent;
+  }
+  for (; last != holding.node; last = last->parent) hit.num_idle_pages += last->is_idle ? 1 : 0;
+  // One near the beginning serves other conversations too, and would else be the first to go.
+  states_->use(nearest);
   states_->use(best);
   return hit;
+}
+
+void PrefixCache::touch(int32_t page) {
+  Node* const node = node_of_page_[static_cast<size_t>(page)];
+  if (node != nullptr && node->is_idle) idle_.splice(idle_.begin(), idle_, node->idle);
+}
+
+bool PrefixCache::wants_state(const Holding& holding, Tokens tokens, int64_t num_tokens) {
+  if (states_ == nullptr || holding.node == nullptr) return false;
+  const Node* const node = node_behind(holding, tokens, num_tokens);
+  const auto page_tokens = static_cast<int64_t>(page_tokens_);
+  return node != nullptr && !states_->use_if_there(node, (num_tokens - 1) % page_tokens + 1);
 }
 
 bool PrefixCache::keep_state(const Holding& holding, Tokens tokens, int64_t num_tokens,

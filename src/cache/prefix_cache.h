@@ -54,6 +54,7 @@ class PrefixCache {
     int64_t num_tokens = 0;  // of the text, from its beginning: the state is that behind them
     int32_t slot = -1;
     int32_t page = -1;  // that holds those of them beyond the last full page; -1: there are none
+    int64_t num_idle_pages = 0;  // of the full pages before it: those that no sequence uses
   };
 
   // At most max_pages pages are kept, those in use by sequences included; 0: none. `states`: null
@@ -97,6 +98,11 @@ class PrefixCache {
   std::optional<StateHit> find_state(const Holding& holding, std::span<const int32_t> tokens,
                                      int64_t limit);
 
+  // After adopt(): a page that the holding's node is followed by was used just now.
+  void touch(int32_t page);
+
+  // Whether keep_state() would take a slot.
+  bool wants_state(const Holding& holding, std::span<const int32_t> tokens, int64_t num_tokens);
   // The slot holds the state behind tokens [0, num_tokens), which publish() was told of, and is the
   // cache's from now on. False: they are not kept, or have a snapshot; it stays the caller's.
   bool keep_state(const Holding& holding, std::span<const int32_t> tokens, int64_t num_tokens,

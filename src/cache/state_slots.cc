@@ -29,15 +29,18 @@ void StateSlots::release(int32_t slot) {
   free_.push_back(slot);
 }
 
-bool StateSlots::keep(const void* owner, int64_t num_tokens, int32_t slot) {
+bool StateSlots::use_if_there(const void* owner, int64_t num_tokens) {
   const auto same =
       std::find_if(snapshots_.begin(), snapshots_.end(), [&](const Snapshot& snapshot) {
         return snapshot.owner == owner && snapshot.num_tokens == num_tokens;
       });
-  if (same != snapshots_.end()) {
-    use(same);
-    return false;
-  }
+  if (same == snapshots_.end()) return false;
+  use(same);
+  return true;
+}
+
+bool StateSlots::keep(const void* owner, int64_t num_tokens, int32_t slot) {
+  if (use_if_there(owner, num_tokens)) return false;
   snapshots_.splice(snapshots_.begin(), unused_, unused_.begin());
   snapshots_.front() = {owner, num_tokens, slot};
   return true;

@@ -31,6 +31,8 @@ class StateSlots {
   std::optional<int32_t> allocate();
   void release(int32_t slot);
 
+  // Whether there is such a snapshot, which is now the most recent.
+  bool use_if_there(const void* owner, int64_t num_tokens);
   // The caller's slot becomes a snapshot. False: there is one already (now the most recent), and
   // the slot stays the caller's.
   bool keep(const void* owner, int64_t num_tokens, int32_t slot);

@@ -214,7 +214,7 @@ Result<std::unique_ptr<TokenStream>> EngineImpl::submit(const GenerationRequest&
   sequence->token_ids = std::move(ids);
   sequence->cache_salt = request.cache_salt;
   sequence->use_prefix_cache = request.use_prefix_cache;
-  if (states_ != nullptr && request.use_prefix_cache)
+  if (states_ != nullptr && prefix_cache_.enabled() && request.use_prefix_cache)
     sequence->state_cuts = choose_state_cuts(sequence->token_ids, *parts_.tokenizer);
   reply->counted = request.count;
   reply->max_tokens = spec.max_tokens;

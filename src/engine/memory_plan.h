@@ -54,7 +54,7 @@ struct StatePlan {
 };
 
 // `slot_bytes` takes one state, 0: the model has none. `cache_bytes` as
-// EngineOptions::state_cache_bytes.
+// EngineOptions::state_cache_bytes; `free_bytes`: beside the weights.
 StatePlan plan_states(uint64_t slot_bytes, int max_sequences, int64_t cache_bytes,
                       uint64_t free_bytes);
 // Of a state of all layers, by this backend.

@@ -218,9 +218,11 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
         "%s: prefix_cache_folder: the states of recurrent layers cannot be kept on "
         "disk yet; leave it out",
         options.model.c_str());
+  const bool keeps_pages = options.prefix_cache_bytes < 0 ||
+                           static_cast<uint64_t>(options.prefix_cache_bytes) >= question.page_bytes;
   const StatePlan states =
-      plan_states(slot_bytes, options.max_sequences,
-                  options.prefix_cache_bytes == 0 ? 0 : options.state_cache_bytes, free.bytes);
+      plan_states(slot_bytes, options.max_sequences, keeps_pages ? options.state_cache_bytes : 0,
+                  question.free_bytes - std::min(question.free_bytes, question.weight_bytes));
   question.state_bytes = states.bytes;
   const Result<MemoryPlan> memory = plan_memory(question);
   if (!memory) return with_context(options.model, memory.error());

@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "base/check.h"
+#include "engine/state_cuts.h"
 
 namespace invar {
 namespace {
@@ -289,7 +290,7 @@ bool Scheduler::waits_for_source(Sequence& sequence, const StepPlan& plan) const
 
 // An older sequence is about to compute a good part of the page that this one needs next: let it.
 bool Scheduler::waits_for_prefix(const Sequence& sequence) const {
-  if (states_ != nullptr) return waits_for_state(sequence);
+  if (states_ != nullptr) return waits_for_state(sequence, sequence.num_cached_tokens);
   if (sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence)) return false;
   const auto at = static_cast<size_t>(sequence.num_cached_tokens);
   for (const Sequence* other : running_) {
@@ -333,11 +334,14 @@ std::optional<PrefixCache::StateHit> Scheduler::find_state(Sequence& sequence) {
   if (states_ == nullptr || !looks_for_pages(sequence)) return std::nullopt;
   const auto hit = cache_.find_state(sequence.holding, sequence.token_ids, reusable_end(sequence));
   if (!hit) return std::nullopt;
-  const int64_t num_full = hit->num_tokens / kPagePositions;
+  // From amid a page it would not look again.
+  if (waits_for_state(sequence, hit->num_tokens)) return std::nullopt;
   // Pages that nobody uses now become its own, and one more is written on.
-  if (num_full - sequence.holding.depth + 1 > cache_.num_available()) return std::nullopt;
+  if (hit->num_idle_pages + 1 > cache_.num_available()) return std::nullopt;
+  const int64_t num_full = hit->num_tokens / kPagePositions;
   cache_.adopt(sequence.holding, sequence.token_ids, num_full * kPagePositions);
   INVAR_CHECK(sequence.holding.depth == num_full, "a state without the pages before it");
+  if (hit->page >= 0) cache_.touch(hit->page);
   return hit;
 }
 
@@ -350,13 +354,17 @@ void Scheduler::take_state(Sequence& sequence, const PrefixCache::StateHit& hit,
     sequence.holding.pages.push_back(page);
   }
   count_reused(sequence, hit.num_tokens);
+  // The step that would end there costs more than it may save.
+  std::erase_if(sequence.state_cuts,
+                [&](int64_t cut) { return cut < hit.num_tokens + kLeastStateTokens; });
 }
 
 // Behind a step: what stands at a cut is kept, as a copy, since the sequence goes on in its slot.
 void Scheduler::keep_state(Sequence& sequence) {
   if (states_ == nullptr || !cache_.enabled() || sequence.holding.node == nullptr ||
       !std::binary_search(sequence.state_cuts.begin(), sequence.state_cuts.end(),
-                          sequence.num_cached_tokens))
+                          sequence.num_cached_tokens) ||
+      !cache_.wants_state(sequence.holding, sequence.token_ids, sequence.num_cached_tokens))
     return;
   const std::optional<int32_t> slot = states_->allocate();
   if (!slot) return;  // sequences use all of them
@@ -367,8 +375,9 @@ void Scheduler::keep_state(Sequence& sequence) {
 }
 
 // An older sequence is on its way to a cut that lies in the text of this one, too.
-bool Scheduler::waits_for_state(const Sequence& sequence) const {
-  if (!cache_.enabled() || sequence.holding.node == nullptr ||
+// `from`: where this one could go on already.
+bool Scheduler::waits_for_state(const Sequence& sequence, int64_t from) const {
+  if (!cache_.enabled() || states_->num_available() == 0 || sequence.holding.node == nullptr ||
       sequence.num_uncached_tokens() <= 1 || !stands_at_page(sequence))
     return false;
   for (const Sequence* other : running_) {
@@ -376,10 +385,11 @@ bool Scheduler::waits_for_state(const Sequence& sequence) const {
     if (other->paused || other->num_uncached_tokens() <= 1 || other->holding.node == nullptr ||
         other->cache_salt != sequence.cache_salt)
       continue;
+    // The cache had no room for its pages, and will have none for its state.
+    if (other->holding.depth < other->num_cached_tokens / kPagePositions) continue;
     for (const int64_t cut : other->state_cuts) {
       if (cut > reusable_end(sequence)) break;
-      if (cut <= other->num_cached_tokens || cut < sequence.num_cached_tokens + kMinSharedTokens)
-        continue;
+      if (cut <= other->num_cached_tokens || cut < from + kMinSharedTokens) continue;
       if (std::equal(sequence.token_ids.begin(), sequence.token_ids.begin() + cut,
                      other->token_ids.begin()))
         return true;

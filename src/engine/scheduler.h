@@ -106,7 +106,7 @@ class Scheduler {
   bool has_page_to_load(Sequence& sequence) const;
   bool waits_for_source(Sequence& sequence, const StepPlan& plan) const;
   bool waits_for_prefix(const Sequence& sequence) const;
-  bool waits_for_state(const Sequence& sequence) const;
+  bool waits_for_state(const Sequence& sequence, int64_t from) const;
   void reuse_tail(Sequence& sequence, StepPlan& plan);
   void give_pages(Sequence& sequence);
   void preempt(size_t index);

@@ -1,14 +1,13 @@
 #include "engine/state_cuts.h"
 
 #include <algorithm>
+#include <set>
 
 #include "backend/backend.h"
 
 namespace invar {
 namespace {
 
-// Computing so few tokens costs no more than the copy and the step that ends at the cut.
-constexpr int64_t kLeastTokens = 64;
 constexpr int64_t kLeastBetween = 4096;
 constexpr int64_t kMostBetween = 4;  // cuts in between
 
@@ -16,21 +15,28 @@ constexpr int64_t kMostBetween = 4;  // cuts in between
 
 std::vector<int64_t> choose_state_cuts(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
   const auto size = static_cast<int64_t>(ids.size());
+  const auto is_useful = [&](int64_t cut) { return cut >= kLeastStateTokens && cut < size; };
   std::vector<int64_t> cuts;
-  const auto last = std::find_if(ids.rbegin(), ids.rend(), [&](int32_t id) {
-    return tokenizer.token_kind(id) == TokenKind::kSpecial;
-  });
-  if (last == ids.rend()) {
-    cuts.push_back((size - 1) / kPagePositions * kPagePositions);
-  } else {
-    cuts.push_back(ids.rend() - last - 1);
-    const auto first = std::find(ids.begin(), ids.end(), *last);
-    cuts.push_back(std::find(first + 1, ids.end(), *last) - ids.begin());
+  const auto add = [&](int64_t cut) {
+    if (is_useful(cut)) cuts.push_back(cut);
+  };
+  std::set<int32_t> seen;
+  bool has_second = false;
+  int64_t last = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    const int32_t id = ids[static_cast<size_t>(i)];
+    if (tokenizer.token_kind(id) != TokenKind::kSpecial) continue;
+    last = i;
+    if (!has_second && !seen.insert(id).second) {
+      has_second = true;
+      add(i);
+    }
   }
+  add(last);
+  if (cuts.empty()) add((size - 1) / kPagePositions * kPagePositions);
   const int64_t between =
       std::max(kLeastBetween, size / (kMostBetween + 1)) / kPagePositions * kPagePositions;
-  for (int64_t cut = between; cut < size; cut += between) cuts.push_back(cut);
-  std::erase_if(cuts, [&](int64_t cut) { return cut < kLeastTokens || cut >= size; });
+  for (int64_t cut = between; cut < size; cut += between) add(cut);
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
   return cuts;

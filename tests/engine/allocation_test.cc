@@ -86,19 +86,25 @@ GenerationRequest request_of(uint64_t seed, const std::string& salt = {}) {
   return request;
 }
 
-TEST(Allocation, EachFailureEndsAtMostOneRequest) {
+void check_failing_allocations(bool is_recurrent) {
   set_log_level(LogLevel::kError);
   is_exempt = true;
   // Pages for two and a half: preemption, eviction and the prefix cache take part.
-  EngineParts parts = fake_parts({.context = 512, .num_pages = 5, .prefill_chunk = 64});
+  EngineParts parts = fake_parts({.context = 512,
+                                  .num_pages = 5,
+                                  .prefill_chunk = 64,
+                                  .is_recurrent = is_recurrent,
+                                  .num_state_snapshots = 2});
   parts.backend = std::make_unique<FakePagesBackend>();
   const TemporaryFolder folder;
   PageStoreOptions store;
   store.folder = folder.path() + "/pages";
   store.max_bytes = 8 * FakePagesBackend::kPageBytes;
   store.page_bytes = FakePagesBackend::kPageBytes;
-  parts.page_store = PageStore::open(store);
-  ASSERT_NE(parts.page_store, nullptr);
+  if (!is_recurrent) {
+    parts.page_store = PageStore::open(store);
+    ASSERT_NE(parts.page_store, nullptr);
+  }
   auto engine = *make_engine(std::move(parts));
   ConstraintSpec spec;
   spec.any_json_object = true;
@@ -158,14 +164,18 @@ TEST(Allocation, EachFailureEndsAtMostOneRequest) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(engine_gauges(*engine).num_requests, 0);
     EXPECT_EQ(engine_gauges(*engine).num_used_pages, 0) << "allocation " << n;
-    if (HasFailure()) break;
+    EXPECT_EQ(engine_gauges(*engine).num_running_states, 0) << "allocation " << n;
+    if (::testing::Test::HasFailure()) break;
   }
-  RecordProperty("allocations", std::to_string(n));
+  ::testing::Test::RecordProperty("allocations", std::to_string(n));
   EXPECT_GT(n, 100) << "there are many more allocations than that";
   EXPECT_GT(num_failed, 100);
   is_exempt = false;
   set_log_level(LogLevel::kWarning);
 }
+
+TEST(Allocation, EachFailureEndsAtMostOneRequest) { check_failing_allocations(false); }
+TEST(Allocation, EachFailureEndsAtMostOneRequestWithStates) { check_failing_allocations(true); }
 
 // What gives memory back is called where there is none, and outside of any try as well.
 TEST(Allocation, GivingPagesBackTakesNone) {

@@ -33,6 +33,8 @@ GenerationRequest random_request(std::mt19937& rng) {
   if (rng() % 3 == 0) request.sampling.repetition_penalty = 1.2f;
   if (rng() % 3 == 0) request.sampling.frequency_penalty = 0.3f;
   if (rng() % 4 == 0) request.stop = {"ab", "q"};
+  request.use_prefix_cache = rng() % 6 != 0;
+  if (rng() % 5 == 0) request.cache_salt = "other";
   return request;
 }
 

@@ -474,6 +474,72 @@ TEST(Scheduler, WithStatesPromptsThatBeginAlikeWaitForTheirCut) {
   EXPECT_EQ(states.num_available(), 3);  // a snapshot is one of them
 }
 
+TEST(Scheduler, WithStatesAnEarlierCutDoesNotEndTheSharing) {
+  BlockPool pool(100);
+  StateSlots states(10);
+  PrefixCache cache(pool, 100, kPagePositions, &states);
+  Scheduler scheduler({.max_sequences = 8, .prefill_chunk = 100}, cache, 100, nullptr, &states);
+  std::vector<std::unique_ptr<Sequence>> owned;
+  std::vector<Sequence*> all;
+  for (int64_t i = 0; i < 5; ++i) {
+    owned.push_back(text_of(i, 600, 20));
+    owned.back()->state_cuts = {100, 600};
+    all.push_back(owned.back().get());
+    scheduler.add(*all.back());
+  }
+  EXPECT_EQ(compute_prompts(scheduler, all), 620 + 4 * 20);
+  EXPECT_EQ(states.num_evictions(), 0);
+}
+
+TEST(Scheduler, WithStatesPagesInUseAreSharedInATightPool) {
+  BlockPool pool(10);
+  StateSlots states(4);
+  PrefixCache cache(pool, 10, kPagePositions, &states);
+  Scheduler scheduler({.max_sequences = 2, .prefill_chunk = 10000}, cache, 10, nullptr, &states);
+  auto a = text_of(0, 6 * kPagePositions, 100), b = text_of(1, 6 * kPagePositions, 100);
+  a->state_cuts = {6 * kPagePositions};
+  scheduler.add(*a);
+  compute_prompts(scheduler, {a.get()});
+  scheduler.add(*b);
+  EXPECT_EQ(compute_prompts(scheduler, {b.get()}), 100);
+}
+
+TEST(Scheduler, WithStatesTheSystemMessageOutlivesAConversation) {
+  BlockPool pool(100);
+  StateSlots states(12);
+  PrefixCache cache(pool, 100, kPagePositions, &states);
+  Scheduler scheduler({.max_sequences = 1, .prefill_chunk = 10000}, cache, 100, nullptr, &states);
+  std::vector<int32_t> text(100, 1);
+  for (int turn = 0; turn < 12; ++turn) {
+    for (int i = 0; i < 100; ++i) text.push_back(turn * 1000 + i);
+    auto sequence = sequence_of(turn, 1);
+    sequence->token_ids = text;
+    sequence->token_ids.push_back(-7);
+    sequence->num_prompt_tokens = static_cast<int64_t>(text.size()) + 1;
+    sequence->state_cuts = {100, static_cast<int64_t>(text.size())};
+    scheduler.add(*sequence);
+    compute_prompts(scheduler, {sequence.get()});
+    scheduler.remove(*sequence);
+  }
+  auto other = text_of(20, 100, 100);
+  scheduler.add(*other);
+  EXPECT_EQ(compute_prompts(scheduler, {other.get()}), 100);
+}
+
+TEST(Scheduler, WithStatesAShortFollowUpIsOneStep) {
+  BlockPool pool(100);
+  StateSlots states(12);
+  PrefixCache cache(pool, 100, kPagePositions, &states);
+  Scheduler scheduler({.max_sequences = 1, .prefill_chunk = 10000}, cache, 100, nullptr, &states);
+  auto first = text_of(0, 600, 0), second = text_of(1, 600, 40);
+  scheduler.add(*first);
+  compute_prompts(scheduler, {first.get()});
+  scheduler.remove(*first);
+  second->state_cuts = {635};
+  scheduler.add(*second);
+  EXPECT_EQ(scheduler.next_step().num_rows, 40);
+}
+
 TEST(Scheduler, TheLastTokenIsComputedInAnyCase) {
   for (const size_t length : {size_t{1}, size_t{16}, size_t{256}, size_t{257}, size_t{512}}) {
     BlockPool pool(10);

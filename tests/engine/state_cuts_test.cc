@@ -32,7 +32,7 @@ TEST(StateCuts, BeforeTheReplyAndBehindTheSystemMessage) {
   EXPECT_EQ(choose_state_cuts(conversation({9, 3}), tokenizer), (Cuts{}));
   auto thinking = conversation({99, 199, 3});
   thinking.push_back(kThink);
-  EXPECT_EQ(choose_state_cuts(thinking, tokenizer), (Cuts{304}));
+  EXPECT_EQ(choose_state_cuts(thinking, tokenizer), (Cuts{100, 304}));
 }
 
 TEST(StateCuts, PlainTextAtAPage) {
@@ -42,6 +42,7 @@ TEST(StateCuts, PlainTextAtAPage) {
   EXPECT_EQ(choose_state_cuts(text(257), tokenizer), (Cuts{256}));
   EXPECT_EQ(choose_state_cuts(text(1000), tokenizer), (Cuts{768}));
   EXPECT_EQ(choose_state_cuts({}, tokenizer), (Cuts{}));
+  EXPECT_EQ(choose_state_cuts(conversation({999}), tokenizer), (Cuts{768}));  // behind <bos> alone
 }
 
 TEST(StateCuts, LongTextsNowAndThen) {

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kFoldCols = 512;
 
 void relu2(float* y, const float* x, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] * x[i] : 0.0f;
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] * x[i] : x[i] != x[i] ? x[i] : 0;
 }
 
 // One quantized row from a slot to another one.
