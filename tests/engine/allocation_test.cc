@@ -108,11 +108,11 @@ void check_failing_allocations(bool is_recurrent) {
   auto engine = *make_engine(std::move(parts));
   ConstraintSpec spec;
   spec.any_json_object = true;
-  std::vector<std::vector<int32_t>> expected;
+  std::vector<GenerationResult> expected;
   for (uint64_t seed = 0; seed < 3; ++seed) {
     GenerationRequest request = request_of(seed);
     if (seed == 2) request.constraint = *engine->compile_constraint(spec);
-    expected.push_back(generate(*engine, request).token_ids);
+    expected.push_back(generate(*engine, request));
   }
 
   const std::vector<int32_t> text(40, 'y');
@@ -149,15 +149,16 @@ void check_failing_allocations(bool is_recurrent) {
         ++failed_now;
         continue;
       }
-      ASSERT_EQ(result.finish_reason, FinishReason::kLength) << "allocation " << n;
-      EXPECT_EQ(result.token_ids, expected[i]) << "allocation " << n;
+      ASSERT_EQ(result.finish_reason, expected[i].finish_reason) << "allocation " << n;
+      EXPECT_EQ(result.token_ids, expected[i].token_ids) << "allocation " << n;
     }
     fired = countdown.exchange(0) == 0;
     EXPECT_LE(failed_now, 1) << "allocation " << n;
     num_failed += failed_now;
     streams.clear();
     if (n % 16 == 0) {
-      EXPECT_EQ(generate(*engine, request_of(1)).token_ids, expected[1]) << "allocation " << n;
+      EXPECT_EQ(generate(*engine, request_of(1)).token_ids, expected[1].token_ids)
+          << "allocation " << n;
     }
     // The engine's thread may still be at the end of the step.
     for (int i = 0; i < 30000 && engine_gauges(*engine).num_requests > 0; ++i)
