@@ -32,6 +32,14 @@ struct Facts {
   uint64_t kv_bytes_per_position() const {
     return backend->kv_page_bytes(files.info.kv_layers) / kPagePositions;
   }
+  int64_t num_attention_layers() const {
+    return static_cast<int64_t>(files.info.kv_layers.size()) - files.info.num_mtp_layers;
+  }
+  // Of a sequence, whatever its length; 0: no recurrent layers, or a backend without them.
+  uint64_t state_bytes() const {
+    RecurrentOps* const ops = backend->recurrent_ops();
+    return ops == nullptr ? 0 : ops->state_slot_bytes(files.info.recurrent_layers);
+  }
 };
 
 Json info_json(const Facts& facts) {
@@ -89,7 +97,14 @@ Json info_json(const Facts& facts) {
   json.set("quantization", info.quantization);
   json.set("formats", std::move(formats));
   json.set("num_parameters", info.num_parameters);
+  json.set("num_active_parameters", info.num_active_parameters);
   json.set("num_layers", info.num_layers);
+  json.set("num_attention_layers", facts.num_attention_layers());
+  json.set("num_recurrent_layers", static_cast<int64_t>(info.recurrent_layers.size()));
+  json.set("state_bytes", count(facts.state_bytes()));
+  json.set("num_experts", info.num_experts);
+  json.set("num_experts_per_tok", info.num_experts_per_tok);
+  json.set("mtp_head", info.has_mtp);
   json.set("hidden_size", info.hidden_size);
   json.set("vocab_size", info.vocab_size);
   json.set("context", info.max_position_embeddings);
@@ -116,14 +131,35 @@ std::string template_text(const Facts& facts) {
   return text + (facts.abilities.thinking ? ", thinking can be switched" : "");
 }
 
+// What not every family has.
+std::string layers_text(const Facts& facts) {
+  const ModelInfo& info = facts.files.info;
+  std::string text;
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (!info.recurrent_layers.empty()) {
+    add(format("%lld layers with attention, %zu with a state",
+               static_cast<long long>(facts.num_attention_layers()), info.recurrent_layers.size()));
+    if (facts.state_bytes() > 0) text += " (" + human_bytes(facts.state_bytes()) + " a sequence)";
+  }
+  if (info.num_experts > 0)
+    add(format("%d experts, of which a token meets %d", info.num_experts,
+               info.num_experts_per_tok));
+  if (info.has_mtp) add("an MTP head");
+  return text;
+}
+
 void print_info(const Facts& facts) {
   const Checkpoint& checkpoint = *facts.files.checkpoint;
   const ModelInfo& info = facts.files.info;
   const BackendInfo& backend = facts.backend->info();
   line("model", checkpoint.path);
-  line("family",
-       format("%s, %.4g M parameters, %d layers, hidden size %d", info.family.c_str(),
-              static_cast<double>(info.num_parameters) / 1e6, info.num_layers, info.hidden_size));
+  std::string active;
+  if (info.num_experts > 0)
+    active = format(" (%.4g M a token)", static_cast<double>(info.num_active_parameters) / 1e6);
+  line("family", format("%s, %.4g M parameters%s, %d layers, hidden size %d", info.family.c_str(),
+                        static_cast<double>(info.num_parameters) / 1e6, active.c_str(),
+                        info.num_layers, info.hidden_size));
+  if (const std::string layers = layers_text(facts); !layers.empty()) line("", layers);
   line("files", format("%zu %s, %s, model_sha %s", checkpoint.files.size(),
                        checkpoint.container == Container::kGguf ? "GGUF" : "safetensors",
                        human_bytes(checkpoint.total_file_bytes).c_str(),

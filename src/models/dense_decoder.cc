@@ -3,11 +3,7 @@
 // the family files' to know.
 #include "models/dense_decoder.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "base/prefetch.h"
-#include "models/rope_config.h"
+#include "models/token_tables.h"
 
 namespace invar {
 namespace {
@@ -30,7 +26,7 @@ class DenseDecoder : public Model {
     const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
     const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
 
-    Tensor x = ops::embed(ctx, batch.token_ids, *embed_tokens_, c.embed_scale);
+    Tensor x = ops::embed(ctx, batch.token_ids, *tables_.embed_tokens, c.embed_scale);
     for (int i = 0; i < c.num_layers; ++i) {
       const DenseLayer& w = layers_[static_cast<size_t>(i)];
       const DenseConfig::Layer& kind = c.layers[static_cast<size_t>(i)];
@@ -53,13 +49,10 @@ class DenseDecoder : public Model {
       h = ops::gated_linear(ctx, h, *w.gate_up, c.activation);
       x = add_output(ctx, x, h, *w.down, {}, w.post_mlp_norm);
     }
-    x = ops::gather_rows(ctx, x, batch.logit_rows);
-    x = ops::rms_norm(ctx, x, norm_, eps);
-    return ops::lm_head(ctx, x, lm_head_ ? *lm_head_ : *embed_tokens_, c.logit_softcap);
+    return finish_rows(ctx, batch, x, norm_, eps, tables_.head(), c.logit_softcap);
   }
 
-  Result<void> load(const ModelSource& source, Backend& backend, const ProgressFn& progress,
-                    PackedCache* cache);
+  Result<void> load(const ModelSource& source, Packer& packer);
 
  private:
   // x + w h, or for gemma x + norm(w h).
@@ -84,85 +77,18 @@ class DenseDecoder : public Model {
   }
 
   DenseConfig config_;
-  std::unique_ptr<PackedWeight> embed_tokens_, lm_head_;  // lm_head_ empty: the embedding
+  TokenTables tables_;
   std::vector<DenseLayer> layers_;
   std::vector<float> norm_;
 };
 
-// Packs matrices one request at a time. The kernel reads the layer after while one is packed, and
-// drops the file pages behind, so that source and packed copy never stand in memory together.
-class Packer {
- public:
-  Packer(const ModelSource& source, Backend& backend, const ProgressFn& progress,
-         PackedCache* cache)
-      : source_(source), backend_(backend), progress_(progress), cache_(cache) {
-    for (const TensorInfo& tensor : source.checkpoint().tensors())
-      progress_state_.bytes_total += tensor.matrix.num_bytes();
-  }
-
-  // Layer -1: everything outside of layers. What a cache has is not read from the source.
-  void read_ahead(int layer) const {
-    if (cache_ != nullptr && cache_->is_filled()) return;
-    for (const TensorInfo& tensor : source_.checkpoint().tensors()) {
-      if (ModelSource::layer_of(tensor.name) != layer) continue;
-      const MatrixView& m = tensor.matrix;
-      prefetch_pages(m.data, static_cast<size_t>(m.num_rows * m.row_bytes));
-    }
-  }
-
-  Result<std::unique_ptr<PackedWeight>> pack(PackRequest request) {
-    request.cache = cache_;
-    INVAR_TRY(auto packed, backend_.pack(request));
-    packed_bytes += packed->num_bytes;
-    for (const MatrixView& part : request.parts) {
-      source_.checkpoint().drop_pages(part);
-      progress_state_.bytes_done += part.num_bytes();
-    }
-    if (progress_) progress_(progress_state_);
-    return packed;
-  }
-
-  Result<std::unique_ptr<PackedWeight>> pack(const MatrixView& matrix,
-                                             MatrixRole role = MatrixRole::kInner) {
-    return pack(PackRequest{{matrix}, PartOrder::kStacked, role});
-  }
-
-  void finish() {
-    progress_state_.bytes_done = progress_state_.bytes_total;
-    if (progress_) progress_(progress_state_);
-  }
-
-  size_t packed_bytes = 0;
-
- private:
-  const ModelSource& source_;
-  Backend& backend_;
-  const ProgressFn& progress_;
-  PackedCache* cache_;
-  LoadProgress progress_state_;
-};
-
-Result<void> DenseDecoder::load(const ModelSource& source, Backend& backend,
-                                const ProgressFn& progress, PackedCache* cache) {
+Result<void> DenseDecoder::load(const ModelSource& source, Packer& packer) {
   const DenseConfig& c = config_;
   const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
   const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
-  Packer packer(source, backend, progress, cache);
   packer.read_ahead(-1);
   packer.read_ahead(0);
-
-  const bool own_head = source.find("lm_head") != nullptr && (source.is_gguf() || !c.tied);
-  if (!own_head && !c.tied && !source.is_gguf())
-    return corrupt("%s: tensor 'lm_head.weight' is missing, expected with shape [%d, %d]",
-                   source.checkpoint().path.c_str(), c.vocab_size, c.hidden_size);
-  INVAR_TRY(const auto table, source.matrix("model.embed_tokens", c.vocab_size, c.hidden_size));
-  INVAR_TRY(embed_tokens_, packer.pack(table, own_head ? MatrixRole::kInner : MatrixRole::kHead));
-  int64_t streamed = own_head ? 0 : static_cast<int64_t>(embed_tokens_->num_bytes);
-  if (own_head) {
-    INVAR_TRY(const auto head, source.matrix("lm_head", c.vocab_size, c.hidden_size));
-    INVAR_TRY(lm_head_, packer.pack(head, MatrixRole::kHead));
-    streamed += static_cast<int64_t>(lm_head_->num_bytes);
-  }
+  INVAR_TRY_VOID(tables_.load(c, source, packer));
 
   for (int i = 0; i < c.num_layers; ++i) {
     packer.read_ahead(i + 1);
@@ -212,26 +138,11 @@ Result<void> DenseDecoder::load(const ModelSource& source, Backend& backend,
     INVAR_TRY(const auto down,
               source.matrix(layer + "mlp.down_proj", c.hidden_size, c.intermediate_size));
     INVAR_TRY(w.down, packer.pack(down));
-    for (const PackedWeight* packed : {w.qkv.get(), w.o.get(), w.gate_up.get(), w.down.get()})
-      streamed += static_cast<int64_t>(packed->num_bytes);
     layers_.push_back(std::move(w));
   }
   INVAR_TRY(norm_, source.vector("model.norm", ".weight", c.hidden_size, c.norm_add));
-  packer.finish();
-  info_.packed_bytes = packer.packed_bytes;
-  info_.streamed_bytes_per_token = streamed;
+  packer.finish(info_);
   return {};
-}
-
-// Attention kernels take all query heads of a KV head together. Published models have up to 16.
-constexpr int kMaxHeadsPerKv = 64;
-
-Result<int> checked(const Json& config, const char* key, int fallback, int max) {
-  INVAR_TRY(const int value,
-            fallback < 0 ? config.required<int>(key) : config.optional<int>(key, fallback));
-  if (value < 1 || value > max)
-    return invalid_argument("'%s' is %d, expected 1 to %d", key, value, max);
-  return value;
 }
 
 // Which layers slide: layer_types where the config has it (transformers 4.53 and later).
@@ -261,27 +172,9 @@ Result<void> parse_layer_types(DenseConfig& c, const Json& config) {
 
 Result<DenseConfig> parse_dense_config(const ModelSource& source, const Json& config) {
   DenseConfig c;
-  INVAR_TRY(c.hidden_size, checked(config, "hidden_size", -1, 1 << 17));
-  INVAR_TRY(c.intermediate_size, checked(config, "intermediate_size", -1, 1 << 20));
-  INVAR_TRY(c.num_layers, checked(config, "num_hidden_layers", -1, 1024));
-  INVAR_TRY(c.num_heads, checked(config, "num_attention_heads", -1, 1024));
-  INVAR_TRY(c.num_kv_heads, checked(config, "num_key_value_heads", c.num_heads, 1024));
-  INVAR_TRY(c.head_dim,
-            checked(config, "head_dim", std::max(1, c.hidden_size / c.num_heads), 1024));
-  INVAR_TRY(c.vocab_size, checked(config, "vocab_size", -1, 1 << 22));
-  INVAR_TRY(c.max_position_embeddings, checked(config, "max_position_embeddings", 2048, 1 << 24));
-  if (c.num_heads % c.num_kv_heads != 0)
-    return invalid_argument("'num_attention_heads' %d is no multiple of 'num_key_value_heads' %d",
-                            c.num_heads, c.num_kv_heads);
-  if (c.num_heads / c.num_kv_heads > kMaxHeadsPerKv)
-    return unsupported("'num_attention_heads' %d is more than %d times 'num_key_value_heads' %d",
-                       c.num_heads, kMaxHeadsPerKv, c.num_kv_heads);
-  if (c.head_dim % 2 != 0) return unsupported("'head_dim' %d is odd", c.head_dim);
-  INVAR_TRY(const double eps, config.required<double>("rms_norm_eps"));
-  if (!(eps > 0 && eps < 1)) return invalid_argument("'rms_norm_eps' is %g, expected 0 to 1", eps);
-  c.rms_norm_eps = static_cast<float>(eps);
-  INVAR_TRY(c.tied, config.optional<bool>("tie_word_embeddings", source.is_gguf()));
-  c.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
+  INVAR_TRY_VOID(parse_common_config(c, source, config));
+  INVAR_TRY(c.intermediate_size, int_in_range(config, "intermediate_size", -1, 1 << 20));
+  c.attention_scale = c.default_attention_scale();
   INVAR_TRY(const double attention_cap, config.optional<double>("attn_logit_softcapping", 0));
   INVAR_TRY(const double logit_cap, config.optional<double>("final_logit_softcapping", 0));
   c.attention_softcap = static_cast<float>(attention_cap);
@@ -293,12 +186,18 @@ Result<DenseConfig> parse_dense_config(const ModelSource& source, const Json& co
   return c;
 }
 
-Result<std::unique_ptr<Model>> load_dense(const DenseConfig& config, const ModelSource& source,
-                                          Backend& backend, ModelInfo info,
-                                          const ProgressFn& progress, PackedCache* cache) {
-  auto model = std::make_unique<DenseDecoder>(config, std::move(info));
-  INVAR_TRY_VOID(model->load(source, backend, progress, cache));
-  return std::unique_ptr<Model>(std::move(model));
+ModelPlan dense_plan(DenseConfig config) {
+  ModelPlan plan;
+  plan.info = config.info();
+  plan.info.kv_layers.assign(static_cast<size_t>(config.num_layers), config.kv_layer());
+  plan.tied = config.tied;
+  plan.load = [config = std::move(config)](const ModelSource& source, Packer& packer,
+                                           ModelInfo info) -> Result<std::unique_ptr<Model>> {
+    auto model = std::make_unique<DenseDecoder>(config, std::move(info));
+    INVAR_TRY_VOID(model->load(source, packer));
+    return std::unique_ptr<Model>(std::move(model));
+  };
+  return plan;
 }
 
 }  // namespace invar

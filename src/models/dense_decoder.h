@@ -3,27 +3,15 @@
 // DenseConfig.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "models/model.h"
-#include "models/model_source.h"
+#include "models/common_config.h"
+#include "models/family.h"
 
 namespace invar {
 
-struct DenseConfig {
-  int hidden_size = 0;
+struct DenseConfig : CommonConfig {
   int intermediate_size = 0;
-  int num_layers = 0;
-  int num_heads = 0;
-  int num_kv_heads = 0;
-  int head_dim = 0;
-  int vocab_size = 0;
-  int64_t max_position_embeddings = 0;
-  float rms_norm_eps = 0;
-  bool tied = false;  // the head is the embedding, unless the file carries its own
-
   Activation activation = Activation::kSilu;
   bool qkv_bias = false;  // q, k, v have biases
   bool o_bias = false;
@@ -50,9 +38,6 @@ struct DenseConfig {
 // with the family's defaults filled in where it has any.
 Result<DenseConfig> parse_dense_config(const ModelSource& source, const Json& config);
 
-// `info` describes the model as far as config and file do; loading fills in the rest.
-Result<std::unique_ptr<Model>> load_dense(const DenseConfig& config, const ModelSource& source,
-                                          Backend& backend, ModelInfo info,
-                                          const ProgressFn& progress, PackedCache* cache);
+ModelPlan dense_plan(DenseConfig config);
 
 }  // namespace invar

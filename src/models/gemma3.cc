@@ -3,7 +3,7 @@
 // section 5).
 #include <cmath>
 
-#include "models/family.h"
+#include "models/dense_decoder.h"
 #include "models/rope_config.h"
 
 namespace invar {
@@ -28,19 +28,15 @@ const GgufNames& gguf_names() {
 // has; its default there is one model's.
 Json with_defaults(const ModelSource& source) {
   Json config = source.config();
-  const auto fill = [&](const char* key, Json value) {
-    const Json* found = config.find(key);
-    if (found == nullptr || found->is_null()) config.set(key, std::move(value));
-  };
-  fill("num_attention_heads", 8);
-  fill("num_key_value_heads", 4);
-  fill("head_dim", 256);
-  fill("rms_norm_eps", 1e-6);
-  fill("max_position_embeddings", 131072);
-  fill("query_pre_attn_scalar", 256);
-  fill("sliding_window", 4096);
+  set_default(config, "num_attention_heads", 8);
+  set_default(config, "num_key_value_heads", 4);
+  set_default(config, "head_dim", 256);
+  set_default(config, "rms_norm_eps", 1e-6);
+  set_default(config, "max_position_embeddings", 131072);
+  set_default(config, "query_pre_attn_scalar", 256);
+  set_default(config, "sliding_window", 4096);
   if (const TensorInfo* table = source.find("model.embed_tokens"))
-    fill("vocab_size", table->matrix.num_rows);
+    set_default(config, "vocab_size", table->matrix.num_rows);
   return config;
 }
 
@@ -112,12 +108,10 @@ Result<void> apply_ropes(DenseConfig& c, const ModelSource& source, const Json& 
   return {};
 }
 
-Result<DenseConfig> parse(const ModelSource& source) {
+Result<ModelPlan> plan(ModelSource& source, const LoadOptions&) {
   const Json config = source.is_gguf() ? source.config() : with_defaults(source);
   INVAR_TRY(auto c, parse_dense_config(source, config));
-  INVAR_TRY(const auto act, config.optional<std::string>("hidden_activation", "gelu_pytorch_tanh"));
-  if (act != "gelu_pytorch_tanh")
-    return unsupported("'hidden_activation' is '%s', expected 'gelu_pytorch_tanh'", act.c_str());
+  INVAR_TRY_VOID(expect_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
   c.activation = Activation::kGeluTanh;
   c.qk_norm = true;
   c.norm_of_outputs = true;
@@ -149,7 +143,7 @@ Result<DenseConfig> parse(const ModelSource& source) {
     return invalid_argument("'query_pre_attn_scalar' is %g, expected a positive number", scalar);
   c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
   INVAR_TRY_VOID(apply_ropes(c, source, config));
-  return c;
+  return dense_plan(std::move(c));
 }
 
 }  // namespace
@@ -159,6 +153,6 @@ extern const ModelFamily kGemma3Family = {"gemma3",
                                           {"gemma3_text", "gemma3"},
                                           {"gemma3"},
                                           &gguf_names(),
-                                          parse};
+                                          plan};
 
 }  // namespace invar

@@ -5,17 +5,10 @@
 namespace invar {
 namespace {
 
-// Copies "<arch>.<gguf_key>" to `key` where present. A per-layer array whose entries are all equal
-// counts as that number; other arrays stay what they are and fail the reader's kind check.
+// Copies "<arch>.<gguf_key>" to `key` where present. Arrays with a value a layer stay what they are
+// and fail the reader's kind check.
 void copy_key(Json& config, const char* key, const Json& metadata, const std::string& gguf_key) {
-  const Json* value = metadata.find(gguf_key);
-  if (value == nullptr) return;
-  if (value->is_array() && !value->items().empty()) {
-    for (const Json& item : value->items())
-      if (!(item == value->items().front())) return config.set(key, *value);
-    value = &value->items().front();
-  }
-  config.set(key, *value);
+  if (const Json* value = uniform_value(metadata.find(gguf_key))) config.set(key, *value);
 }
 
 }  // namespace

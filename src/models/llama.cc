@@ -1,16 +1,15 @@
 // Llama 2 and 3.x, SmolLM2 and relatives: plain RMSNorm, SwiGLU, no biases by default
 // (specs/dense.md section 2).
-#include "models/family.h"
+#include "models/dense_decoder.h"
 #include "models/rope_config.h"
 
 namespace invar {
 namespace {
 
-Result<DenseConfig> parse(const ModelSource& source) {
+Result<ModelPlan> plan(ModelSource& source, const LoadOptions&) {
   const Json& config = source.config();
   INVAR_TRY(auto c, parse_dense_config(source, config));
-  INVAR_TRY(const auto act, config.optional<std::string>("hidden_act", "silu"));
-  if (act != "silu") return unsupported("'hidden_act' is '%s', expected 'silu'", act.c_str());
+  INVAR_TRY_VOID(expect_activation(config, "hidden_act", "silu"));
   INVAR_TRY(const bool mlp_bias, config.optional<bool>("mlp_bias", false));
   if (mlp_bias) return unsupported("'mlp_bias' is true: biases in the MLP are not supported");
   // The flag speaks of q, k, v and o together; GGUF files only show it by the tensors.
@@ -30,12 +29,12 @@ Result<DenseConfig> parse(const ModelSource& source) {
     }
   }
   c.ropes = {std::move(rope)};
-  return c;
+  return dense_plan(std::move(c));
 }
 
 }  // namespace
 
 extern const ModelFamily kLlamaFamily = {"llama",   {"LlamaForCausalLM"}, {"llama"},
-                                         {"llama"}, &common_gguf_names(), parse};
+                                         {"llama"}, &common_gguf_names(), plan};
 
 }  // namespace invar

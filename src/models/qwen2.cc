@@ -1,17 +1,16 @@
 // Qwen2, Qwen2.5 and Qwen2.5-Coder: llama with biases on q, k and v (specs/dense.md section 3).
 #include <algorithm>
 
-#include "models/family.h"
+#include "models/dense_decoder.h"
 #include "models/rope_config.h"
 
 namespace invar {
 namespace {
 
-Result<DenseConfig> parse(const ModelSource& source) {
+Result<ModelPlan> plan(ModelSource& source, const LoadOptions&) {
   const Json& config = source.config();
   INVAR_TRY(auto c, parse_dense_config(source, config));
-  INVAR_TRY(const auto act, config.optional<std::string>("hidden_act", "silu"));
-  if (act != "silu") return unsupported("'hidden_act' is '%s', expected 'silu'", act.c_str());
+  INVAR_TRY_VOID(expect_activation(config, "hidden_act", "silu"));
   c.qkv_bias = true;
   // Older configs slide from max_window_layers on, and only with use_sliding_window (no published
   // checkpoint does); newer ones say it in layer_types, which parse_dense_config read.
@@ -29,12 +28,12 @@ Result<DenseConfig> parse(const ModelSource& source) {
   INVAR_TRY(const auto parameters, rope_parameters(config, 1e6));
   INVAR_TRY(auto rope, rope_spec(parameters, c.head_dim));
   c.ropes = {std::move(rope)};
-  return c;
+  return dense_plan(std::move(c));
 }
 
 }  // namespace
 
 extern const ModelFamily kQwen2Family = {"qwen2",   {"Qwen2ForCausalLM"}, {"qwen2"},
-                                         {"qwen2"}, &common_gguf_names(), parse};
+                                         {"qwen2"}, &common_gguf_names(), plan};
 
 }  // namespace invar

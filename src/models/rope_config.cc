@@ -39,19 +39,29 @@ Result<void> apply_llama3(RopeSpec& spec, const Json& parameters) {
 // Dims that turn more than beta_fast times in the original window are kept, those below beta_slow
 // are interpolated, a linear ramp between.
 Result<void> apply_yarn(RopeSpec& spec, const Json& parameters, double theta, int dim) {
-  INVAR_TRY(const double factor, positive(parameters, "factor"));
   INVAR_TRY(const double original, positive(parameters, "original_max_position_embeddings"));
+  INVAR_TRY(const double longest, parameters.optional<double>("max_position_embeddings", 0));
+  const Json* given = parameters.find("factor");
+  const bool is_implied = (given == nullptr || given->is_null()) && longest > 0;
+  INVAR_TRY(const double factor,
+            is_implied ? Result<double>(longest / original) : positive(parameters, "factor"));
   INVAR_TRY(const double beta_fast, parameters.optional<double>("beta_fast", 32));
   INVAR_TRY(const double beta_slow, parameters.optional<double>("beta_slow", 1));
-  const double default_magnitude = factor > 1 ? 0.1 * log_f64(factor) + 1 : 1.0;
+  const auto grown = [&](double by) { return factor > 1 ? 0.1 * by * log_f64(factor) + 1 : 1.0; };
+  INVAR_TRY(const double mscale, parameters.optional<double>("mscale", 0));
+  INVAR_TRY(const double mscale_all_dim, parameters.optional<double>("mscale_all_dim", 0));
+  const double default_magnitude =
+      mscale != 0 && mscale_all_dim != 0 ? grown(mscale) / grown(mscale_all_dim) : grown(1);
   INVAR_TRY(const double magnitude,
             parameters.optional<double>("attention_factor", default_magnitude));
   spec.magnitude *= magnitude;
   const auto dim_of = [&](double turns) {
     return dim * log_f64(original / (turns * 2 * kPi)) / (2 * log_f64(theta));
   };
-  const double low = std::max(std::floor(dim_of(beta_fast)), 0.0);
-  const double high = std::min(std::ceil(dim_of(beta_slow)), dim - 1.0);
+  INVAR_TRY(const bool truncate, parameters.optional<bool>("truncate", true));
+  const double first = dim_of(beta_fast), last = dim_of(beta_slow);
+  const double low = std::max(truncate ? std::floor(first) : first, 0.0);
+  const double high = std::min(truncate ? std::ceil(last) : last, dim - 1.0);
   for (size_t i = 0; i < spec.inv_freq.size(); ++i) {
     const double ramp =
         std::clamp((static_cast<double>(i) - low) / std::max(high - low, 0.001), 0.0, 1.0);

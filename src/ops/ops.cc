@@ -38,6 +38,15 @@ Tensor rms_norm_add(Context& ctx, Tensor x, FloatSpan weight, float eps, Tensor 
   return y;
 }
 
+void rms_norm_to(Context& ctx, Tensor y, Tensor x, FloatSpan weight, float eps) {
+  count(ctx);
+  check_cols("rms_norm", x, static_cast<int64_t>(weight.size()));
+  check_cols("rms_norm target", y, x.num_cols);
+  INVAR_CHECK(y.num_rows == x.num_rows, "rms_norm: %ld rows to %ld", long{x.num_rows},
+              long{y.num_rows});
+  if (y.num_rows > 0) ctx.backend.rms_norm(y, x, weight, eps, Tensor{});
+}
+
 void head_rms_norm_(Context& ctx, Tensor x, int head_dim, FloatSpan weight, float eps) {
   check_heads("head_rms_norm", x, head_dim);
   INVAR_CHECK(static_cast<int>(weight.size()) == head_dim,

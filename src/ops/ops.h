@@ -28,6 +28,8 @@ struct Batch {
   // One a window, from the engine. For models that know what to say from the text and keep nothing
   // in pages (scripted/); one that computes has all it needs in its rows and pages.
   std::span<const SequenceText> sequences = {};
+  // Set: every row behind the final norm goes here, [num_rows, hidden_size], for Model::draft().
+  Tensor* hidden = nullptr;
 };
 
 namespace ops {
@@ -47,6 +49,8 @@ Tensor embed(Context& ctx, std::span<const int32_t> ids, const PackedWeight& tab
 Tensor rms_norm(Context& ctx, Tensor x, FloatSpan weight, float eps);
 // residual + rms_norm(x)
 Tensor rms_norm_add(Context& ctx, Tensor x, FloatSpan weight, float eps, Tensor residual);
+// y = rms_norm(x), where y is there already: columns of a tensor.
+void rms_norm_to(Context& ctx, Tensor y, Tensor x, FloatSpan weight, float eps);
 void head_rms_norm_(Context& ctx, Tensor x, int head_dim, FloatSpan weight, float eps);
 Tensor linear(Context& ctx, Tensor x, const PackedWeight& w, FloatSpan bias = {});
 // x += w h + bias, in place

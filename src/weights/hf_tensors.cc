@@ -76,10 +76,15 @@ const char* foreign_layout(const StoredTensor& tensor, const Index& index) {
 
 // config.json's default or per-module setting. mode affine is the only one here.
 Result<Quantization> configured(const Json& config, const std::string& module) {
-  const Json* settings = config.find("quantization");
-  if (settings == nullptr || !settings->is_object()) settings = config.find("quantization_config");
+  // Multimodal wrappers may have it inside.
+  const Json* settings = nullptr;
+  for (const Json* level : {&config, config.find("text_config")})
+    for (const char* key : {"quantization", "quantization_config"}) {
+      const Json* found = level == nullptr ? nullptr : level->find(key);
+      if (settings == nullptr && found != nullptr && found->is_object()) settings = found;
+    }
   Quantization q;
-  if (settings == nullptr || !settings->is_object()) return q;
+  if (settings == nullptr) return q;
   // A per-module object that leaves something out means the mode's own default, not the file's;
   // true means the file's. false on a module that has scales contradicts the tensors, which win.
   const Json* own = settings->find(module);

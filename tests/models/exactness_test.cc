@@ -51,12 +51,15 @@ void expect_company_does_not_matter(ModelOnBackend& m, size_t count, size_t max_
   std::vector<int32_t> pages(static_cast<size_t>(num_pages));
   std::iota(pages.begin(), pages.end(), 0);
   std::shuffle(pages.begin(), pages.end(), random);
-  m.make_cache(num_pages);
-  for (Sequence& s : sequences)
+  m.make_cache(num_pages, static_cast<int>(count));
+  int32_t slot = static_cast<int32_t>(count);
+  for (Sequence& s : sequences) {
+    s.state_slot = --slot;
     for (size_t i = 0; i < s.ids.size(); i += kPagePositions) {
       s.pages.push_back(pages.back());
       pages.pop_back();
     }
+  }
   while (true) {
     std::vector<Sequence*> members;
     std::vector<int64_t> counts;
@@ -151,13 +154,15 @@ TEST_P(TinyFamilyTest, CpuIsCloseToReference) {
   for (const std::vector<float>& row : expected)
     for (const float x : row) largest = std::max(largest, std::abs(x));
   // Float weights run in fp32, so what is seen is the fp16 of keys and values: each is off by up to
-  // 2^-11 of itself, and norms keep that from growing from layer to layer. Found: 1.7 times
-  // 2^-11 of the largest logit at most.
-  EXPECT_LT(max_difference(cpu.run(ids, 64), expected), 0x1p-10f * largest) << largest;
+  // 2^-11 of itself, and norms keep that from growing from layer to layer. Found: 2.7 times
+  // 2^-11 of the largest logit at most, with experts (1.7 times without).
+  EXPECT_LT(max_difference(cpu.run(ids, 64), expected), 0x1p-9f * largest) << largest;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyFamilyTest,
-                         ::testing::Values("llama", "llama3", "qwen2", "qwen3", "gemma3"));
+                         ::testing::Values("llama", "llama3", "qwen2", "qwen3", "gemma3",
+                                           "qwen3_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next",
+                                           "nemotron_h_moe"));
 
 class RealExactnessTest : public ::testing::TestWithParam<const char*> {};
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -13,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "models/model.h"
 #include "weights/checkpoint.h"
 
@@ -41,7 +44,7 @@ using Logits = std::vector<std::vector<float>>;
 class ModelOnBackend {
  public:
   ModelOnBackend(const std::string& path, const std::string& backend_name,
-                 BackendOptions options = {}) {
+                 BackendOptions options = {}, const LoadOptions& load = {}) {
     auto opened = Checkpoint::open(path);
     if (!opened) {
       ADD_FAILURE() << opened.error().message;
@@ -54,7 +57,7 @@ class ModelOnBackend {
       return;
     }
     backend = *std::move(made);
-    auto loaded = load_model(*checkpoint, *backend);
+    auto loaded = load_model(*checkpoint, *backend, {}, nullptr, load);
     if (!loaded) {
       ADD_FAILURE() << loaded.error().message;
       return;
@@ -70,12 +73,20 @@ class ModelOnBackend {
     std::vector<int32_t> pages;
     int64_t done = 0;
     Logits logits;  // after each id, in order
+    int32_t state_slot = 0;
+    Logits hidden;  // behind the final norm, of each id, where the model was asked for it
   };
 
-  void make_cache(int num_pages) {
+  // State slots, for models that need them: 0 to num_slots - 1, one a sequence.
+  void make_cache(int num_pages, int num_slots = 1) {
     auto made = backend->make_kv_cache(model->info().kv_layers, num_pages);
     ASSERT_TRUE(made.ok()) << made.error().message;
     cache = *std::move(made);
+    const auto& recurrent = model->info().recurrent_layers;
+    if (recurrent.empty()) return;
+    auto slots = backend->recurrent_ops()->make_state_cache(recurrent, num_slots);
+    ASSERT_TRUE(slots.ok()) << slots.error().message;
+    states = *std::move(slots);
   }
 
   // Runs the next counts[i] tokens of sequences[i], all in one step, logits for every row.
@@ -97,16 +108,28 @@ class ModelOnBackend {
     std::vector<Window> windows;
     for (size_t i = 0; i < sequences.size(); ++i) {
       Sequence& s = *sequences[i];
-      windows.push_back({static_cast<int64_t>(ids.size()), counts[i], s.done, s.pages});
+      windows.push_back(
+          {static_cast<int64_t>(ids.size()), counts[i], s.done, s.pages, s.state_slot});
       for (int64_t t = 0; t < counts[i]; ++t) {
         ids.push_back(s.ids[static_cast<size_t>(s.done + t)]);
         positions.push_back(static_cast<int32_t>(s.done + t));
       }
     }
     arena.reset();
-    ops::Context ctx{*backend, arena, *cache};
-    const Tensor logits = model->forward(ctx, {ids, positions, windows, rows});
+    ops::Context ctx{*backend, arena, *cache, nullptr, states.get()};
+    Tensor hidden;
+    Batch batch{ids, positions, windows, rows};
+    if (keeps_hidden) batch.hidden = &hidden;
+    const Tensor logits = model->forward(ctx, batch);
     EXPECT_EQ(logits.num_rows, static_cast<int64_t>(rows.size()));
+    if (keeps_hidden) {
+      EXPECT_EQ(hidden.num_rows, static_cast<int64_t>(ids.size()));
+      for (size_t i = 0; i < sequences.size(); ++i)
+        for (int64_t t = 0; t < counts[i]; ++t) {
+          const float* row = hidden.row(windows[i].first_row + t);
+          sequences[i]->hidden.emplace_back(row, row + hidden.num_cols);
+        }
+    }
     for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->done += counts[i];
     return logits;
   }
@@ -152,8 +175,46 @@ class ModelOnBackend {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
   std::unique_ptr<KvCache> cache;
+  std::unique_ptr<StateCache> states;
+  bool keeps_hidden = false;  // step() fills Sequence::hidden
   Arena arena;
 };
+
+// A .npy file of little-endian float32 [rows, cols] in C order.
+inline Logits read_npy(const std::string& path) {
+  const auto text = read_file(path, 1 << 24);
+  EXPECT_TRUE(text.ok()) << path;
+  if (!text) return {};
+  const std::string& bytes = *text;
+  const auto header_size = static_cast<uint8_t>(bytes[8]) | static_cast<uint8_t>(bytes[9]) << 8;
+  const std::string header = bytes.substr(10, static_cast<size_t>(header_size));
+  size_t rows = 0, cols = 0;
+  EXPECT_EQ(
+      std::sscanf(header.c_str() + header.find("'shape'"), "'shape': (%zu, %zu)", &rows, &cols), 2);
+  Logits logits(rows, std::vector<float>(cols));
+  const char* data = bytes.data() + 10 + header_size;
+  if (header.find("'<f8'") != std::string::npos) {
+    std::vector<double> row(cols);
+    for (size_t r = 0; r < rows; ++r) {
+      std::memcpy(row.data(), data + r * cols * 8, cols * 8);
+      for (size_t i = 0; i < cols; ++i) logits[r][i] = static_cast<float>(row[i]);
+    }
+    return logits;
+  }
+  EXPECT_NE(header.find("'<f4'"), std::string::npos) << header;
+  for (size_t r = 0; r < rows; ++r) std::memcpy(logits[r].data(), data + r * cols * 4, cols * 4);
+  return logits;
+}
+
+inline std::vector<int32_t> read_tokens(const std::string& path) {
+  const auto text = read_file(path, 1 << 20);
+  EXPECT_TRUE(text.ok()) << path;
+  std::vector<int32_t> ids;
+  if (!text) return ids;
+  const auto json = Json::parse(*text);
+  for (const Json& id : json->items()) ids.push_back(static_cast<int32_t>(id.as_int()));
+  return ids;
+}
 
 inline float max_difference(const Logits& a, const Logits& b) {
   EXPECT_EQ(a.size(), b.size());
