@@ -13,12 +13,12 @@ namespace {
 using cpu::Isa;
 using cpu::testable_isas;
 
-// Cuts of a sequence: token by token, around the kernels' chunk of 64 rows, at random.
+// Cuts of a sequence: token by token, around multiples of the chunk of 32 rows, at random.
 std::vector<std::vector<int64_t>> cuts() {
   std::mt19937 random(7);
   std::vector<int64_t> some;
   for (int i = 0; i < 20; ++i) some.push_back(1 + static_cast<int64_t>(random() % 9));
-  return {{1}, {2, 3}, {63}, {64}, {65}, {1, 128}, some};
+  return {{1}, {2, 3}, {31}, {32}, {33, 64}, {1, 128}, some};
 }
 
 // `c` gives the same bits every way.
@@ -112,6 +112,55 @@ TEST(CpuGates, BitsAreTheSameEveryWay) {
       EXPECT_TRUE(same_bits(y, run(cpu_ops(isa, 2), cols))) << isa_name(isa);
 }
 
+// The bits themselves, for machines with other instruction sets: they belong to cpu-1 and never
+// change. Inputs are made without any libm.
+TEST(CpuRecurrent, FrozenBits) {
+  std::mt19937 random(1);
+  const auto values = [&](size_t count) {
+    std::vector<float> v(count);
+    for (float& x : v) x = (static_cast<float>(random() % 4001) - 2000) / 1024;
+    return v;
+  };
+  const auto refill = [&](std::vector<Input>& inputs) {
+    for (Input& input : inputs) input.values = values(input.values.size());
+  };
+  DeltaCase delta(2, 4, 40, 72, 50, 1);
+  refill(delta.inputs);
+  SsdCase ssd(4, 40, 2, 72, 50, 1);
+  ssd.dt_min = 0.25f;
+  ssd.dt_max = 2;
+  refill(ssd.inputs);
+  ConvCase conv(100, 4, true, 50, 1);
+  refill(conv.inputs);
+  conv.weight = values(conv.weight.size());
+  conv.bias = values(conv.bias.size());
+  const std::vector<float> x = values(6 * 100), z = values(6 * 100), weight = values(50);
+  const auto hash = [](const std::vector<float>& v) {  // FNV-1a
+    uint64_t h = 0xcbf29ce484222325;
+    for (float f : v) {
+      uint32_t bits;
+      std::memcpy(&bits, &f, 4);
+      for (int i = 0; i < 4; ++i, bits >>= 8) h = (h ^ (bits & 0xff)) * 0x100000001b3;
+    }
+    return h;
+  };
+  for (Isa isa : testable_isas()) {
+    const Ops ops = cpu_ops(isa);
+    EXPECT_EQ(hash(delta.run(ops)), 0xfe38fe7840b317c9u) << isa_name(isa);
+    EXPECT_EQ(hash(ssd.run(ops)), 0xf543b3e025f4160eu) << isa_name(isa);
+    EXPECT_EQ(hash(conv.run(ops)), 0x15e2bff11045ea9bu) << isa_name(isa);
+    std::vector<float> y = x, gate = z, gated = x, squared = x;
+    for (GateOrder order : {GateOrder::kNormThenGate, GateOrder::kGateThenNorm})
+      ops->gated_norm(tensor_of(y, 100), tensor_of(y, 100), tensor_of(gate, 100), weight,
+                      {50, 1e-6f, order, order == GateOrder::kGateThenNorm});
+    ops->sigmoid_gate(tensor_of(gated, 100), tensor_of(gate, 100));
+    ops->relu2(tensor_of(squared, 100));
+    y.insert(y.end(), gated.begin(), gated.end());
+    y.insert(y.end(), squared.begin(), squared.end());
+    EXPECT_EQ(hash(y), 0x3d00077cdcb8845au) << isa_name(isa);
+  }
+}
+
 // softplus and the gates, through the kernels' own table.
 TEST(CpuRecurrentGates, Softplus) {
   std::vector<float> x;
@@ -194,6 +243,13 @@ TEST(StateCopies, GoOnAsTheSequenceDoes) {
       }
     }
   }
+}
+
+TEST(CpuStateCache, ComesFromTheBackend) {
+  const auto backend = std::move(make_backend("cpu", BackendOptions{})).value();
+  ASSERT_NE(backend->recurrent_ops(), nullptr);
+  const std::vector<RecurrentLayerShape> layers = {{5, 4, 3, 7, 12}};
+  EXPECT_TRUE(backend->recurrent_ops()->make_state_cache(layers, 2).ok());
 }
 
 TEST(CpuStateCache, SizesAndRefusals) {

@@ -16,8 +16,8 @@
 namespace invar::cpu {
 namespace {
 
-// Rows whose keys and queries are scaled ahead of a head's pass over them: 64 KiB at 128 keys.
-constexpr int64_t kChunkRows = 64;
+// Rows whose keys and queries are scaled ahead of a head's pass over them: 32 KiB at 128 keys.
+constexpr int64_t kChunkRows = 32;
 // How far ahead of scaling they are asked for: rows are a page or more apart.
 constexpr int64_t kRowsAhead = 4;
 // Channels of a unit of the convolution.
