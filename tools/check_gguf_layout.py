@@ -21,6 +21,7 @@ def convert(folder, out):
 
     hparams = ModelBase.load_hparams(folder, False)
     kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    kind.no_mtp = not (folder / "ref_mtp_logits.npy").exists()
     kind.set_vocab = lambda self: self.gguf_writer.add_string("tokenizer.ggml.model", "none")
     kind(folder, gguf.LlamaFileType.ALL_F32, out).write()
 

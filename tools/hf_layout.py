@@ -1,4 +1,4 @@
-"""How a hybrid model of transformers is laid out in published checkpoints: tensor names, config.json, dtypes.
+"""How a model of transformers is laid out in published checkpoints: tensor names, config.json, dtypes.
 
 transformers 5 keeps experts stacked in memory whatever the files look like, and calls nemotron_h's trunk
 "model" where the files say "backbone".
@@ -11,7 +11,8 @@ import struct
 import numpy as np
 
 ARCHITECTURES = {"qwen3_moe": "Qwen3MoeForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM", "qwen3_5_moe": "Qwen3_5MoeForCausalLM",
-                 "qwen3_next": "Qwen3NextForCausalLM", "nemotron_h": "NemotronHForCausalLM"}
+                 "qwen3_next": "Qwen3NextForCausalLM", "nemotron_h": "NemotronHForCausalLM", "llama": "LlamaForCausalLM",
+                 "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
 
 
 def bf16_bits(values):

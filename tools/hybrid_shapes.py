@@ -45,7 +45,8 @@ MTP_KEY = {"mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False}
 GOLDENS = {
     "qwen3_moe": Golden(
         "qwen3_moe", dict(COMMON, **EXPERTS, head_dim=16, num_hidden_layers=4, intermediate_size=80, norm_topk_prob=True,
-                          rms_norm_eps=1e-6, rope_parameters=rope(1e6)), gguf=True),
+                          rms_norm_eps=1e-6, rope_parameters=rope(1e6)),
+        published=dict(rope_theta=1e6, rope_scaling=None), gguf=True),
     # Dense layers between sparse ones; weights of the chosen experts that do not sum to one.
     "qwen3_moe_mixed": Golden(
         "qwen3_moe", dict(COMMON, head_dim=24, num_hidden_layers=5, intermediate_size=56, num_experts=5, num_experts_per_tok=2,
@@ -113,10 +114,13 @@ WIDE_EXPERTS = dict(num_experts=3, num_experts_per_tok=2, moe_intermediate_size=
 QUANTIZED = {
     "qwen3_moe_quantized": Golden(
         "qwen3_moe", dict(WIDE, **WIDE_EXPERTS, num_hidden_layers=2, intermediate_size=64, norm_topk_prob=True,
-                          rms_norm_eps=1e-6, rope_parameters=rope(1e6)), seed=20),
-    "qwen3_5_quantized": Golden("qwen3_5", dict(WIDE_DELTA, intermediate_size=128, tie_word_embeddings=True), seed=21),
+                          rms_norm_eps=1e-6, rope_parameters=rope(1e6)),
+        published=dict(rope_theta=1e6, rope_scaling=None), seed=20),
+    "qwen3_5_quantized": Golden("qwen3_5", dict(WIDE_DELTA, intermediate_size=128, tie_word_embeddings=True),
+                                published=dict(full_attention_interval=2), nested=True, seed=21),
     "qwen3_5_moe_quantized": Golden(
-        "qwen3_5_moe", dict(WIDE_DELTA, **WIDE_EXPERTS, shared_expert_intermediate_size=128), nested=True, seed=22),
+        "qwen3_5_moe", dict(WIDE_DELTA, **WIDE_EXPERTS, shared_expert_intermediate_size=128),
+        published=dict(full_attention_interval=2), nested=True, seed=22),
     "nemotron_h_quantized": Golden(
         "nemotron_h", dict(WIDE, hybrid_override_pattern="ME*E", mamba_num_heads=4, mamba_head_dim=32, ssm_state_size=16,
                            n_groups=2, conv_kernel=4, chunk_size=32, layer_norm_epsilon=1e-5, time_step_min=1e-30,

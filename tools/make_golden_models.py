@@ -22,6 +22,7 @@ import numpy as np
 import safetensors.numpy
 import torch
 import transformers
+from quantize import pack_bits, quantize_affine
 
 VOCAB_SIZE, NUM_TOKENS = 96, 75
 COMMON = dict(vocab_size=VOCAB_SIZE, hidden_size=48, intermediate_size=80, num_hidden_layers=7, num_attention_heads=4,
@@ -145,26 +146,6 @@ MLX_OVERRIDES = {
 }
 
 
-def quantize_affine(w, bits, group_size):
-    """specs/weights.md section 2.4: codes [out, in] and fp16 scales and biases [out, in / group_size]."""
-    groups = w.reshape(w.shape[0], -1, group_size)
-    low, high = groups.min(-1), groups.max(-1)
-    scale = np.maximum((high - low) / (2 ** bits - 1), 1e-7)
-    edge = np.where(np.abs(low) > np.abs(high), low, high)
-    scale = np.where(np.abs(low) > np.abs(high), scale, -scale)
-    steps = np.round(edge / scale)
-    scale = np.where(steps != 0, edge / np.where(steps != 0, steps, 1), scale)
-    bias = np.where(steps != 0, edge, 0)
-    codes = np.clip(np.round((groups - bias[..., None]) / scale[..., None]), 0, 2 ** bits - 1).astype(np.uint32)
-    return codes.reshape(w.shape), scale.astype(np.float16), bias.astype(np.float16)
-
-
-def pack_bits(codes, bits):
-    """A row is one little-endian bit stream, low bit first, as U32 words."""
-    stream = ((codes[..., None] >> np.arange(bits, dtype=np.uint32)) & 1).astype(np.uint8).reshape(codes.shape[0], -1)
-    return np.packbits(stream, axis=1, bitorder="little").view("<u4")
-
-
 def make_mlx_folder(folder, tokens):
     FAMILIES["llama_mlx"] = ("Llama", dict(COMMON, hidden_size=128, intermediate_size=256, num_hidden_layers=3, head_dim=32,
                                            rms_norm_eps=1e-5, tie_word_embeddings=True,
@@ -184,7 +165,8 @@ def make_mlx_folder(folder, tokens):
         bits, group_size = MLX_OVERRIDES.get(module, MLX_DEFAULT)
         if module in MLX_OVERRIDES:
             overrides[module] = {"bits": bits, "group_size": group_size}
-        codes, scales, biases = quantize_affine(parameter.detach().numpy(), bits, group_size)
+        codes, *factors = quantize_affine(parameter.detach().numpy(), bits, group_size)
+        scales, biases = (factor.astype(np.float16) for factor in factors)
         tensors[name], tensors[module + ".scales"], tensors[module + ".biases"] = pack_bits(codes, bits), scales, biases
         wide = [np.repeat(t.astype(np.float32), group_size, axis=1) for t in (scales, biases)]
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Dimensions of published models, for make_random_model.py (GGUF) and make_random_mlx.py."""
+"""Dimensions of published models, for make_random_model.py."""
 
 import dataclasses
 
