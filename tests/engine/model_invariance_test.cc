@@ -32,7 +32,10 @@ class IdTokenizer : public ByteTokenizer {
  public:
   explicit IdTokenizer(int32_t size) : size_(size) { end_ids = {5}; }
   int32_t vocab_size() const override { return size_; }
-  TokenKind token_kind(int32_t) const override { return TokenKind::kNormal; }
+  TokenKind token_kind(int32_t id) const override {
+    return id == kTurn ? TokenKind::kSpecial : TokenKind::kNormal;
+  }
+  static constexpr int32_t kTurn = 1;  // begins a turn, as chat templates have it
 
  private:
   int32_t size_;
@@ -125,8 +128,58 @@ TEST_P(TinyModels, TokensDoNotDependOnTheSetting) {
   }
 }
 
+// Conversations of which every turn drops the first tokens of the replies before (their thoughts)
+// and of which two have the same system message: what the cache has, pages and states of recurrent
+// layers, changes no reply.
+TEST_P(TinyModels, CachedRepliesEqualColdOnes) {
+  std::mt19937 rng(23);
+  const auto words = [&](size_t count) {
+    std::vector<int32_t> ids = {IdTokenizer::kTurn};
+    for (size_t i = 0; i < count; ++i) ids.push_back(6 + static_cast<int32_t>(rng() % 90));
+    return ids;
+  };
+  const auto append = [](std::vector<int32_t>& to, std::span<const int32_t> ids) {
+    to.insert(to.end(), ids.begin(), ids.end());
+  };
+  const std::vector<int32_t> system = words(150);
+  Setting setting;
+  setting.max_sequences = 2;
+  setting.prefill_chunk = 100;
+  setting.num_pages = 40;
+  const auto engine = tiny_engine(GetParam(), setting, 1024);
+  for (int conversation = 0; conversation < 2; ++conversation) {
+    std::vector<int32_t> history = system;
+    for (int turn = 0; turn < 4; ++turn) {
+      append(history, words(40 + rng() % 100));
+      GenerationRequest request;
+      request.prompt_ids = history;
+      append(request.prompt_ids, words(3));
+      request.max_tokens = 20;
+      request.ignore_end = true;
+      request.sampling.temperature = 0.8f;
+      request.sampling.seed = rng();
+      request.use_prefix_cache = false;
+      const GenerationResult cold = generate(*engine, request);
+      request.use_prefix_cache = true;
+      const GenerationResult cached = generate(*engine, request);
+      EXPECT_EQ(cached.token_ids, cold.token_ids) << conversation << ", turn " << turn;
+      EXPECT_EQ(cold.num_cached_tokens, 0);
+      // All of the turn before, or the system message.
+      if (turn > 0) {
+        EXPECT_GT(cached.num_cached_tokens, 190) << conversation << ", turn " << turn;
+      } else if (conversation > 0) {
+        EXPECT_GE(cached.num_cached_tokens, 151);
+      }
+      history.push_back(IdTokenizer::kTurn);
+      append(history, std::span(cold.token_ids).subspan(5));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TinyModels,
-                         ::testing::Values("llama", "llama3", "qwen2", "qwen3", "gemma3"),
+                         ::testing::Values("llama", "llama3", "qwen2", "qwen3", "gemma3",
+                                           "qwen3_moe", "qwen3_5", "qwen3_5_moe_tied", "qwen3_next",
+                                           "nemotron_h", "nemotron_h_latent"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 class RealModels : public ::testing::TestWithParam<const char*> {};
