@@ -15,6 +15,7 @@ run() {
 # Every kernel against the arithmetic from the file's blocks, and all sets against each other.
 run max backend_tests \
   'CpuIsa.*:CpuBackend.*:CpuLinear.*:*LinearFormat.Equals*:CpuRowOps.*:CpuRmsNorm.*:CpuHeadRmsNorm.*:CpuRope.Bits*:CpuAttention.*InstructionSet*:CpuRecurrent*:CpuShortConv.*:CpuGatedNorm.*:CpuGates.*:GatedDelta.*:Ssd.*'
+run max backend_tests 'CpuExperts.*:Backends/Moe.*:*CpuMoe.Pairs*/Q4_0:*CpuMoe.Pairs*/Q8_0:*CpuMoe.Router*/BF16'
 run max base_tests 'Math.*:Hash.*'
 run max models_tests 'Quick/*HashTest.*:-*smol*'
 run neoverse-n1 models_tests 'Quick/GoldenHashTest.*:-*smol*'
