@@ -16,10 +16,7 @@ from harness import INVAR, PATIENCE, CommandTest, ServerProcess, need_smollm2
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "models"
 MOST_EVENTS_OF_THE_LEFT = 13  # verify goes away after fewer
-FAMILIES = (
-    *("llama", "llama3", "llama_mlx", "qwen2", "qwen3", "gemma3"),
-    "qwen3_moe",
-)
+FAMILIES = ("llama", "llama3", "llama_mlx", "qwen2", "qwen3", "gemma3", "qwen3_moe")
 # Their states are kept at a few places only, and these texts have no turns.
 RECURRENT = ("qwen3_5", "qwen3_5_moe_tied", "qwen3_next", "nemotron_h", "nemotron_h_latent")
 
