@@ -131,14 +131,21 @@ std::string template_text(const Facts& facts) {
   return text + (facts.abilities.thinking ? ", thinking can be switched" : "");
 }
 
+// "135 M", "34.7 G"
+std::string parameters_text(int64_t count) {
+  const auto number = static_cast<double>(count);
+  return number < 9.9995e9 ? format("%.4g M", number / 1e6) : format("%.4g G", number / 1e9);
+}
+
 // What not every family has.
 std::string layers_text(const Facts& facts) {
   const ModelInfo& info = facts.files.info;
   std::string text;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   if (!info.recurrent_layers.empty()) {
-    add(format("%lld layers with attention, %zu with a state",
-               static_cast<long long>(facts.num_attention_layers()), info.recurrent_layers.size()));
+    const auto attention = static_cast<long long>(facts.num_attention_layers());
+    add(format("%lld %s with attention, %zu with a state", attention,
+               attention == 1 ? "layer" : "layers", info.recurrent_layers.size()));
     if (facts.state_bytes() > 0) text += " (" + human_bytes(facts.state_bytes()) + " a sequence)";
   }
   if (info.num_experts > 0)
@@ -155,9 +162,9 @@ void print_info(const Facts& facts) {
   line("model", checkpoint.path);
   std::string active;
   if (info.num_experts > 0)
-    active = format(" (%.4g M a token)", static_cast<double>(info.num_active_parameters) / 1e6);
-  line("family", format("%s, %.4g M parameters%s, %d layers, hidden size %d", info.family.c_str(),
-                        static_cast<double>(info.num_parameters) / 1e6, active.c_str(),
+    active = " (" + parameters_text(info.num_active_parameters) + " a token)";
+  line("family", format("%s, %s parameters%s, %d layers, hidden size %d", info.family.c_str(),
+                        parameters_text(info.num_parameters).c_str(), active.c_str(),
                         info.num_layers, info.hidden_size));
   if (const std::string layers = layers_text(facts); !layers.empty()) line("", layers);
   line("files", format("%zu %s, %s, model_sha %s", checkpoint.files.size(),

@@ -145,7 +145,7 @@ Result<std::vector<float>> ModelSource::values(const std::string& module, std::s
   return values;
 }
 
-int ModelSource::blocks_before_mtp(int block_count) const {
+Result<int> ModelSource::blocks_before_mtp(int block_count) const {
   const auto has_tensor = [&](int block, const char* stem) {
     return checkpoint_.find("blk." + std::to_string(block) + "." + stem) != nullptr;
   };
@@ -157,6 +157,9 @@ int ModelSource::blocks_before_mtp(int block_count) const {
          (has_tensor(layers - 1, "nextn.eh_proj.weight") ||
           (block_count - layers < num_announced && !has_tensor(layers - 1, "attn_norm.weight"))))
     --layers;
+  if (layers < block_count && !has_tensor(0, "attn_norm.weight"))
+    return unsupported(
+        "the file holds an MTP head alone; give the file that has the model's layers");
   return layers;
 }
 

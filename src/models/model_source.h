@@ -43,7 +43,7 @@ class ModelSource {
   }
   // The blocks of a GGUF file of `block_count` that are layers of the model. Behind them stands the
   // MTP head's, which keys may announce or not, there or not: tensors decide.
-  int blocks_before_mtp(int block_count) const;
+  Result<int> blocks_before_mtp(int block_count) const;
   // "<architecture>.<key>" of a GGUF file's metadata; null: not there. An array with one value for
   // all layers counts as that value.
   const Json* gguf_key(std::string_view key) const;

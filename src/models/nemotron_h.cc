@@ -119,7 +119,7 @@ Result<int64_t> shared_value(const ModelSource& source, const char* key) {
 Result<void> read_gguf_layers(NemotronConfig& c, Json& config, ModelSource& source,
                               const LoadOptions& options) {
   INVAR_TRY(const int block_count, int_in_range(config, "num_hidden_layers", -1, 1024));
-  const int num_layers = source.blocks_before_mtp(block_count);
+  INVAR_TRY(const int num_layers, source.blocks_before_mtp(block_count));
   source.set_mtp(num_layers, options.mtp);
   config.set("num_hidden_layers", num_layers);
   INVAR_TRY(const int64_t kv_heads, shared_value(source, "attention.head_count_kv"));

@@ -186,7 +186,7 @@ Result<ModelPlan> plan_qwen(ModelSource& source, const LoadOptions& options,
   HybridConfig c;
   if (source.is_gguf()) {
     INVAR_TRY(const int block_count, int_in_range(config, "num_hidden_layers", -1, 1024));
-    const int num_layers = source.blocks_before_mtp(block_count);
+    INVAR_TRY(const int num_layers, source.blocks_before_mtp(block_count));
     source.set_mtp(num_layers, options.mtp);
     config.set("num_hidden_layers", num_layers);
   } else {

@@ -60,11 +60,13 @@ TEST_P(PackedModelTest, LogitsAreThoseOfWeightsPackedNow) {
   EXPECT_EQ(names_in(temporary.path()).size(), 1u);
 }
 
-// Heads interleaved, a scaled rope, MLX groups, biases, head norms and a tied head.
+// Heads interleaved, a scaled rope, MLX groups, biases, head norms and a tied head; rows in another
+// order than the file's, experts in each layout, routers.
 INSTANTIATE_TEST_SUITE_P(Families, PackedModelTest,
                          ::testing::Values("llama/model.gguf", "llama3/model.gguf", "llama_mlx",
                                            "qwen2/model.gguf", "qwen3/model.gguf",
-                                           "gemma3/model.gguf"));
+                                           "gemma3/model.gguf", "qwen3_5", "qwen3_next",
+                                           "qwen3_5_moe/model.gguf", "nemotron_h_latent"));
 
 TEST(RealPackedEngine, SecondStartReadsTheCacheAndRepliesTheSame) {
   const TemporaryFolder temporary;

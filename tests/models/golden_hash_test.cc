@@ -68,6 +68,13 @@ const Frozen kQuick[] = {
     Frozen{"qwen2/model.gguf", "d81b96eb18ec64bd", "d81b96eb18ec64bd"},
     Frozen{"qwen3/model.gguf", "300ea2a208d953ba", "300ea2a208d953ba"},
     Frozen{"gemma3/model.gguf", "96c7dd2c863e1cc4", "96c7dd2c863e1cc4"},
+    Frozen{"qwen3_moe/model.safetensors", "f2d56a64ee854530", "f2d56a64ee854530"},
+    Frozen{"qwen3_next/model.safetensors", "0b597330b17c2b98", "0b597330b17c2b98"},
+    Frozen{"qwen3_5/model.safetensors", "f8febd19ec926cfe", "f8febd19ec926cfe"},
+    Frozen{"qwen3_5_moe/model.safetensors", "4f50c8bbe0916cbc", "4f50c8bbe0916cbc"},
+    Frozen{"nemotron_h_moe/model.safetensors", "dd77736dfaf5bd52", "dd77736dfaf5bd52"},
+    Frozen{"nemotron_h_latent/model.safetensors", "8eb4950c16836866", "8eb4950c16836866"},
+    Frozen{"nemotron_h_quantized/model.gguf", "2b11c533f6063a02", "46d0b1af9da8aa8c"},
     Frozen{"smollm2-135m-instruct-q4_1.gguf", "d6e29358176c5051", "ffa0d9008c4e9445"}};
 const Frozen kLarge[] = {
     Frozen{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "0dd39daebe92d2ad", "39f83e1357e9d37b"},

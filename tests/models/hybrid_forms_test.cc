@@ -1,5 +1,6 @@
 // Ways in which the same hybrid model stands in files, and mistakes that are easily made with each:
 // one model, several layouts, equal bits. Independent numbers: golden_test.cc.
+#include "base/log.h"
 #include "models/edited_folder.h"
 #include "models/edited_weights.h"
 #include "models/model_source.h"
@@ -272,6 +273,26 @@ TEST(TensorParts, AreToldByName) {
       {"language_model.lm_head.weight", Part::kText},
       {"backbone.layers.1.mixer.gate.weight", Part::kText}};
   for (const auto& [name, part] : names) EXPECT_EQ(source.part_of(name), part) << name;
+}
+
+// What a text model leaves alone is said in one line, and is no warning.
+TEST(HybridForms, SkippedTensorsAreCountedInOneLine) {
+  auto checkpoint = Checkpoint::open(golden_path("qwen3_5"));
+  auto backend = make_backend("reference", {});
+  ASSERT_TRUE(checkpoint.ok() && backend.ok());
+  set_log_level(LogLevel::kInfo);
+  ::testing::internal::CaptureStderr();
+  const auto model = load_model(**checkpoint, **backend);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::kWarning);
+  ASSERT_TRUE(model.ok());
+  int num_mtp = 0;
+  for (const TensorInfo& tensor : (*checkpoint)->tensors())
+    num_mtp += tensor.name.starts_with("mtp.");
+  EXPECT_GT(num_mtp, 0);
+  const std::string expected = "1 of vision, " + std::to_string(num_mtp) + " of the MTP head";
+  EXPECT_NE(log.find(expected), std::string::npos) << log;
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
 }
 
 // A backend with nothing but a name.

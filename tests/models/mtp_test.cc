@@ -149,6 +149,17 @@ TEST(MtpFlags, MayLie) {
   std::erase_if(no_block.tensors, [](const auto& t) { return t.first.starts_with("blk.5."); });
   neither.tensors = no_block.tensors;
   neither.set("qwen35.block_count", 5);  // the key still promises a head behind them
+  // A draft file beside a model's own.
+  EditedGguf alone("qwen3_5");
+  std::erase_if(alone.tensors, [](const auto& t) {
+    return t.first.starts_with("blk.") && !t.first.starts_with("blk.5.");
+  });
+  auto opened = Checkpoint::open(alone.write());
+  ASSERT_TRUE(opened.ok());
+  const auto described = describe_model(**opened);
+  ASSERT_FALSE(described.ok());
+  EXPECT_NE(described.error().message.find("MTP head alone"), std::string::npos);
+
   for (EditedGguf* file : {&no_key, &no_block, &neither}) {
     ModelOnBackend m(file->write(), "reference", {}, LoadOptions{true});
     ASSERT_TRUE(m.ok());
