@@ -126,6 +126,43 @@ class EditedSafetensors {
   TemporaryFolder folder_;
 };
 
+// What mlx-lm makes of a folder, in floats: other names, the convolution turned round, 1 added to
+// the gains of the model's norms and not to the DeltaNet's own, experts stacked a matrix each.
+inline void make_mlx(EditedSafetensors& folder) {
+  std::map<std::string, EditedTensor> turned;
+  for (auto& [name, tensor] : folder.tensors) {
+    std::string other = name;
+    if (other.starts_with("model.language_model."))
+      other = "language_model.model." + other.substr(21);
+    else if (!other.starts_with("model.visual."))
+      other = "language_model." + other;
+    if (name.ends_with("conv1d.weight")) std::swap(tensor.shape[1], tensor.shape[2]);
+    const bool is_gain = name.ends_with("norm.weight") ||
+                         name.find("layernorm") != std::string::npos ||
+                         name.find("pre_fc_norm") != std::string::npos;
+    if (is_gain && name.find("linear_attn") == std::string::npos) tensor = with_added(tensor, 1);
+    if (name.ends_with("experts.gate_up_proj") || name.ends_with("experts.down_proj")) {
+      const std::string stem = other.substr(0, other.rfind("experts."));
+      const size_t num_experts = tensor.num_matrices();
+      const bool is_down = name.ends_with("down_proj");
+      for (size_t half = 0; half < (is_down ? 1u : 2u); ++half) {
+        EditedTensor stack = tensor;
+        if (!is_down) {
+          stack.shape[1] /= 2;
+          stack.bytes.clear();
+          for (size_t e = 0; e < num_experts; ++e)
+            stack.bytes += part_of(tensor, 2 * e + half, 2 * num_experts);
+        }
+        const char* which = is_down ? "down_proj" : half == 0 ? "gate_proj" : "up_proj";
+        turned.emplace(stem + "switch_mlp." + which + ".weight", std::move(stack));
+      }
+      continue;
+    }
+    turned.emplace(other, std::move(tensor));
+  }
+  folder.tensors = std::move(turned);
+}
+
 // A GGUF file whose tensors change and whose integer keys may.
 class EditedGguf {
  public:

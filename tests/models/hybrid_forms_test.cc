@@ -24,43 +24,6 @@ void expect_same(const Logits& a, const Logits& b) {
   EXPECT_EQ(a, b);
 }
 
-// What mlx-lm makes of a folder, in floats: other names, the convolution turned round, 1 added to
-// the gains of the model's norms and not to the DeltaNet's own, experts stacked a matrix each.
-void make_mlx(EditedSafetensors& folder) {
-  std::map<std::string, EditedTensor> turned;
-  for (auto& [name, tensor] : folder.tensors) {
-    std::string other = name;
-    if (other.starts_with("model.language_model."))
-      other = "language_model.model." + other.substr(21);
-    else if (!other.starts_with("model.visual."))
-      other = "language_model." + other;
-    if (name.ends_with("conv1d.weight")) std::swap(tensor.shape[1], tensor.shape[2]);
-    const bool is_gain = name.ends_with("norm.weight") ||
-                         name.find("layernorm") != std::string::npos ||
-                         name.find("pre_fc_norm") != std::string::npos;
-    if (is_gain && name.find("linear_attn") == std::string::npos) tensor = with_added(tensor, 1);
-    if (name.ends_with("experts.gate_up_proj") || name.ends_with("experts.down_proj")) {
-      const std::string stem = other.substr(0, other.rfind("experts."));
-      const size_t num_experts = tensor.num_matrices();
-      const bool is_down = name.ends_with("down_proj");
-      for (size_t half = 0; half < (is_down ? 1u : 2u); ++half) {
-        EditedTensor stack = tensor;
-        if (!is_down) {
-          stack.shape[1] /= 2;
-          stack.bytes.clear();
-          for (size_t e = 0; e < num_experts; ++e)
-            stack.bytes += part_of(tensor, 2 * e + half, 2 * num_experts);
-        }
-        const char* which = is_down ? "down_proj" : half == 0 ? "gate_proj" : "up_proj";
-        turned.emplace(stem + "switch_mlp." + which + ".weight", std::move(stack));
-      }
-      continue;
-    }
-    turned.emplace(other, std::move(tensor));
-  }
-  folder.tensors = std::move(turned);
-}
-
 class LayoutTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LayoutTest, MlxConversionIsTheSameModel) {
@@ -141,6 +104,28 @@ TEST(HybridForms, OlderQwen3NextFilesHaveOneInput) {
     older.tensors.emplace(stem + "ssm_in.weight", std::move(in));
   }
   expect_same(logits_of(older.write()), logits_of(golden_path("qwen3_next") + "/model.gguf"));
+}
+
+// mlx-lm keeps routers at 8 bits, by a setting of their own under their full name; it may stand in
+// the wrapper or inside.
+TEST(HybridForms, MlxRoutersHaveEightBits) {
+  const char* golden = "qwen3_moe_quantized/mlx";
+  EditedSafetensors inside(golden);
+  const Json text = inside.config;
+  inside.config = Json::object();
+  inside.config.set("model_type", "qwen3_moe");
+  inside.config.set("text_config", text);
+  const std::string nested = inside.write(), plain = golden_path(golden);
+  for (const std::string& path : {nested, plain}) {
+    const auto checkpoint = Checkpoint::open(path);
+    ASSERT_TRUE(checkpoint.ok());
+    const TensorInfo* router = (*checkpoint)->find("model.layers.0.mlp.gate.weight");
+    const TensorInfo* inner = (*checkpoint)->find("model.layers.0.self_attn.q_proj.weight");
+    ASSERT_TRUE(router != nullptr && inner != nullptr);
+    EXPECT_EQ(router->matrix.bits, 8);
+    EXPECT_EQ(inner->matrix.bits, 4);
+  }
+  expect_same(logits_of(nested), logits_of(plain));
 }
 
 // A second 1 gives fluent nonsense: neither the name prefix nor an MTP head may decide.

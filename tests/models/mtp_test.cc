@@ -132,6 +132,27 @@ INSTANTIATE_TEST_SUITE_P(
                       Golden{"nemotron_h_moe", ""}, Golden{"nemotron_h_moe", "/model.gguf"}),
     name_of);
 
+// Converters that keep the head leave its gains as they were or add the 1, whatever they do to the
+// trunk's.
+TEST(MtpNorms, OfConvertedFilesHaveTheirOneOrNot) {
+  const auto ids = read_tokens(golden_path("qwen3_5") + "/tokens.json");
+  const std::vector<int32_t> next(ids.begin() + 1, ids.end());
+  const auto drafts = [&](const std::string& path) {
+    MtpOnBackend head(path, "reference");
+    return head.m.ok() ? head.draft(head.trunk(ids, 75), next, 0) : Logits();
+  };
+  const Logits expected = drafts(golden_path("qwen3_5"));
+  ASSERT_FALSE(expected.empty());
+  EditedSafetensors shifted("qwen3_5"), raw("qwen3_5");
+  make_mlx(shifted);
+  const auto original = raw.tensors;
+  make_mlx(raw);
+  for (const auto& [name, tensor] : original)
+    if (name.starts_with("mtp.")) raw.tensors.at("language_model." + name) = tensor;
+  EXPECT_EQ(drafts(shifted.write()), expected);
+  EXPECT_EQ(drafts(raw.write()), expected);
+}
+
 // What config and metadata say of a head does not matter, only whether it is there.
 TEST(MtpFlags, MayLie) {
   EditedSafetensors denied("qwen3_5_tied"), promised("qwen3_5_tied");
@@ -149,6 +170,17 @@ TEST(MtpFlags, MayLie) {
   std::erase_if(no_block.tensors, [](const auto& t) { return t.first.starts_with("blk.5."); });
   neither.tensors = no_block.tensors;
   neither.set("qwen35.block_count", 5);  // the key still promises a head behind them
+  // Some files leave the head's last norm out: the trunk's counts.
+  EditedGguf no_norm("qwen3_5"), same_norm("qwen3_5");
+  no_norm.tensors.erase("blk.5.nextn.shared_head_norm.weight");
+  same_norm.tensors.at("blk.5.nextn.shared_head_norm.weight") =
+      same_norm.tensors.at("output_norm.weight");
+  const auto drafted = [](EditedGguf& file) {
+    MtpOnBackend head(file.write(), "reference");
+    return head.m.ok() ? head.draft(head.trunk({1, 2, 3}, 3), {2, 3}, 0) : Logits();
+  };
+  EXPECT_EQ(drafted(no_norm), drafted(same_norm));
+
   // A draft file beside a model's own.
   EditedGguf alone("qwen3_5");
   std::erase_if(alone.tensors, [](const auto& t) {
