@@ -74,6 +74,7 @@ const Frozen kQuick[] = {
     Frozen{"qwen3_5_moe/model.safetensors", "4f50c8bbe0916cbc", "4f50c8bbe0916cbc"},
     Frozen{"nemotron_h_moe/model.safetensors", "dd77736dfaf5bd52", "dd77736dfaf5bd52"},
     Frozen{"nemotron_h_latent/model.safetensors", "8eb4950c16836866", "8eb4950c16836866"},
+    Frozen{"qwen3_5_moe_quantized/model.gguf", "183f08dbd518a277", "e38b71e80d08f80d"},
     Frozen{"nemotron_h_quantized/model.gguf", "2b11c533f6063a02", "46d0b1af9da8aa8c"},
     Frozen{"smollm2-135m-instruct-q4_1.gguf", "d6e29358176c5051", "ffa0d9008c4e9445"}};
 const Frozen kLarge[] = {

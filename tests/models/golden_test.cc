@@ -120,10 +120,11 @@ INSTANTIATE_TEST_SUITE_P(Hybrid, ContinuationTest, ::testing::ValuesIn(kHybrid),
 // model: these have 256 columns. Expected: transformers on what the codes stand for.
 constexpr const char* kGguf = "/ref_logits_gguf.npy";
 constexpr const char* kMlx = "/ref_logits_mlx.npy";
-const Golden kQuantized[] = {{"qwen3_moe_quantized", "/model.gguf", kGguf},
-                             {"qwen3_moe_quantized", "/mlx", kMlx},
-                             {"nemotron_h_quantized", "/model.gguf", kGguf},
-                             {"nemotron_h_quantized", "/mlx", kMlx}};
+const Golden kQuantized[] = {
+    {"qwen3_moe_quantized", "/model.gguf", kGguf},      {"qwen3_moe_quantized", "/mlx", kMlx},
+    {"qwen3_5_quantized", "/model.gguf", kGguf, 5e-4f}, {"qwen3_5_quantized", "/mlx", kMlx, 5e-4f},
+    {"qwen3_5_moe_quantized", "/model.gguf", kGguf},    {"qwen3_5_moe_quantized", "/mlx", kMlx},
+    {"nemotron_h_quantized", "/model.gguf", kGguf},     {"nemotron_h_quantized", "/mlx", kMlx}};
 INSTANTIATE_TEST_SUITE_P(Quantized, GoldenTest, ::testing::ValuesIn(kQuantized), golden_name);
 
 // The cpu backend rounds activations to 8 or 12 bits where weights are quantized. Found: 1.6 to 3.2
