@@ -264,6 +264,7 @@ std::optional<ApiError> read_chat_request(const Json& body, const Engine& engine
   request.messages_json.clear();
   request.tools_json.clear();
   request.template_kwargs_json.clear();
+  request.continue_final_message = false;
   request.prompt_ids = out.prompt_ids;
   return std::nullopt;
 }
