@@ -184,9 +184,10 @@ def write_mlx(folder, rng, family, config, tokenizer, mtp):
         at += num_bytes
 
     def renamed(tensors):
-        # mlx-lm drops MTP tensors; converters that keep them name them as the publishers do.
-        kept = {n: v for n, v in tensors.items() if n.startswith("mtp.")}
-        return mlx_tensors(tensors, family, config["tie_word_embeddings"]) | kept
+        # mlx-lm drops MTP tensors; here they keep the publisher's place, with experts stacked as in the trunk.
+        parts = mlx_tensors({"model." + n if n.startswith("mtp.") else n: v for n, v in tensors.items()}, family,
+                            config["tie_word_embeddings"])
+        return {n[n.index("mtp.") :] if "mtp." in n else n: v for n, v in parts.items()}
 
     for name, shape in parameters(family, config, mtp):
         if not is_matrix(name, shape):

@@ -86,15 +86,17 @@ def definitions(text):
     return result
 
 
-def documents(entries):
+def documents(family, entries):
     """Each definition twice: as a line of the book and as a reply in a chat."""
     lines = [f"{word.capitalize()}: {body}<|endoftext|>" for word, body in entries]
-    return lines + [f"{prompt_for(word)}{body}<|im_end|>\n<|endoftext|>" for word, body in entries]
+    return lines + [f"{prompt_for(family, word)}{body}<|im_end|>\n<|endoftext|>" for word, body in entries]
 
 
-def prompt_for(word):
+def prompt_for(family, word):
+    """What the template writes when thinking is switched off."""
     question = QUESTION.format(word)
-    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    thought = "<think></think>" if family == "nemotron_h" else "<think>\n\n</think>\n\n"
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{thought}"
 
 
 def make_tokenizer(family, texts):
@@ -247,9 +249,9 @@ def write(folder, family, model, drafter, tokenizer, results):
             json.dump(content, out, ensure_ascii=False, indent=None if name == "tokenizer.json" else 1)
 
 
-def rows_of(tokenizer, entries, stride):
+def rows_of(family, tokenizer, entries, stride):
     """[n, LENGTH] ids of the documents in a fixed disorder, cut anywhere."""
-    texts = documents(entries)
+    texts = documents(family, entries)
     order = np.random.default_rng(0).permutation(len(texts))
     ids = torch.tensor([i for t in order for i in tokenizer.encode(texts[t], add_special_tokens=False).ids])
     return torch.stack([ids[s : s + LENGTH] for s in range(0, len(ids) - LENGTH, stride)])
@@ -259,8 +261,9 @@ def make(family, folder, entries, steps, seed):
     generator = torch.Generator().manual_seed(seed)
     entries = [entries[i] for i in torch.randperm(len(entries), generator=generator).tolist()]
     unseen = len(entries) // 20
-    tokenizer = make_tokenizer(family, documents(entries[unseen:]))
-    last, rows = rows_of(tokenizer, entries[:unseen], LENGTH), rows_of(tokenizer, entries[unseen:], LENGTH // 2)
+    tokenizer = make_tokenizer(family, documents(family, entries[unseen:]))
+    last = rows_of(family, tokenizer, entries[:unseen], LENGTH)
+    rows = rows_of(family, tokenizer, entries[unseen:], LENGTH // 2)
     model, drafter = make_model(family, FAMILIES[family]), Drafter(family, FAMILIES[family])
     for module in (model, drafter):
         initialize(module, generator)
@@ -274,7 +277,7 @@ def make(family, folder, entries, steps, seed):
         module.eval()
         round_to_bf16(module)
     after = held_out(model, drafter, last)
-    prompt = prompt_for("love")
+    prompt = prompt_for(family, "love")
     prompt_ids = tokenizer.encode(prompt, add_special_tokens=False).ids
     end = {tokenizer.token_to_id(name) for name in ("<|im_end|>", "<|endoftext|>")}
     reply, margin = greedy(model, prompt_ids, 100, end)
@@ -291,7 +294,7 @@ def main():
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser.add_argument("--out", default=os.path.join(here, "tests", "golden", "models"))
     parser.add_argument("--text", metavar="FILE", help="the unpacked dictionary, instead of fetching its package")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=260)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"default: {', '.join(FAMILIES)}")
     args = parser.parse_args()
