@@ -36,10 +36,7 @@ struct Facts {
     return static_cast<int64_t>(files.info.kv_layers.size()) - files.info.num_mtp_layers;
   }
   // Of a sequence, whatever its length; 0: no recurrent layers, or a backend without them.
-  uint64_t state_bytes() const {
-    RecurrentOps* const ops = backend->recurrent_ops();
-    return ops == nullptr ? 0 : ops->state_slot_bytes(files.info.recurrent_layers);
-  }
+  uint64_t state_bytes() const { return state_slot_bytes(*backend, files.info.recurrent_layers); }
 };
 
 Json info_json(const Facts& facts) {
@@ -101,7 +98,7 @@ Json info_json(const Facts& facts) {
   json.set("num_layers", info.num_layers);
   json.set("num_attention_layers", facts.num_attention_layers());
   json.set("num_recurrent_layers", static_cast<int64_t>(info.recurrent_layers.size()));
-  json.set("state_bytes", count(facts.state_bytes()));
+  json.set("state_bytes_per_sequence", count(facts.state_bytes()));
   json.set("num_experts", info.num_experts);
   json.set("num_experts_per_tok", info.num_experts_per_tok);
   json.set("mtp_head", info.has_mtp);

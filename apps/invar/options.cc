@@ -72,10 +72,16 @@ void EngineFlags::add_kv_bytes(FlagSet& flags) {
   flags.group(kWhereItRuns);
   flags.whole("--kv-bytes", "N", {1, int64_t{1} << 50}, kv_bytes,
               "Memory for keys and values. Default: what the context needs, at most half of what "
-              "the weights leave free.");
+              "weights and states leave free.");
+  add_state_cache(flags);
+}
+
+void EngineFlags::add_state_cache(FlagSet& flags) {
+  flags.group(kWhereItRuns);
   flags.whole("--state-cache-bytes", "N", {-1, int64_t{1} << 50}, state_cache_bytes,
               "Memory for states of recurrent layers (Qwen3.5, Nemotron-H) at places of earlier "
-              "prompts. -1: eight, within an eighth of the free memory.",
+              "prompts, beside those of running sequences. -1: eight, within an eighth of what the "
+              "weights leave; 0: none.",
               "-1");
 }
 

@@ -39,6 +39,7 @@ struct EngineFlags {
   void add_backend(FlagSet& flags, const std::vector<std::string>& more_backends = {});
   void add_context(FlagSet& flags);
   void add_kv_bytes(FlagSet& flags);
+  void add_state_cache(FlagSet& flags);
   void add_chat_template(FlagSet& flags);
   EngineOptions options(const std::string& model_path) const;
 };

@@ -57,9 +57,13 @@ Result<Plan> make_plan(const PlanFlags& flags, const std::string& path) {
   plan.context = flags.context > 0 ? flags.context : info.max_position_embeddings;
   plan.weights = info.packed_bytes;
   plan.kv = pages(plan.context) * page_bytes * sequences;
-  const StatePlan states = plan_states(state_slot_bytes(*backend, info.recurrent_layers),
-                                       static_cast<int>(flags.num_sequences), -1,
-                                       plan.free_bytes - std::min(plan.free_bytes, plan.weights));
+  INVAR_TRY(const StatePlan states,
+            plan_states({.slot_bytes = state_slot_bytes(*backend, info.recurrent_layers),
+                         .max_sequences = static_cast<int>(flags.num_sequences),
+                         .cache_bytes = flags.engine.state_cache_bytes,
+                         .page_bytes = page_bytes,
+                         .weight_bytes = plan.weights,
+                         .free_bytes = plan.free_bytes}));
   plan.states = states.bytes;
   plan.num_snapshots = states.num_snapshots;
   plan.workspace = kStepRows * hidden * kVectorsPerRow * 4 + sequences * vocab * 4;
@@ -116,7 +120,7 @@ void print_plan(const PlanFlags& flags, const Plan& plan) {
     printf("fits; the largest context that fits is %lld\n",
            static_cast<long long>(plan.largest_context));
   } else if (plan.largest_context > 0) {
-    printf("does not fit; --context %lld does (half of what the weights leave stays free)\n",
+    printf("does not fit; --context %lld does (half of what weights and states leave stays free)\n",
            static_cast<long long>(plan.largest_context));
   } else {
     print("does not fit with any context; use a smaller or more quantized model\n");
@@ -147,6 +151,7 @@ std::function<int()> add_plan(FlagSet& flags) {
   flags.whole("--sequences", "K", {1, 1024}, options->num_sequences,
               "Sequences with a context of their own.", "1");
   options->engine.add_backend(flags);
+  options->engine.add_state_cache(flags);
   flags.group("Output");
   flags.toggle("--json", options->json, "One JSON object.");
   flags.footer(

@@ -106,6 +106,13 @@ Result<void> check_together(const ServeFlags& flags) {
   if (flags.model.empty() && flags.model_word.empty() && flags.engine.backend != kScriptedBackend)
     return invalid_argument(
         "MODEL is missing (also --model); `invar serve --help` shows how it is used");
+  if (!flags.defaults.chat_template.empty() && !flags.engine.chat_template_file.empty())
+    return invalid_argument(
+        "--chat-template and --chat-template-file both give a template; give one of them");
+  if (flags.engine.state_cache_bytes > 0 && prefix_cache_bytes(flags) == 0)
+    return invalid_argument(
+        "--state-cache-bytes is for the cache that %s turns off; give one of them",
+        flags.use_prefix_cache ? "--cache-ram 0" : "--no-cache-prompt");
   const bool on_disk = !flags.cache_folder.empty() && flags.cache_folder != "off";
   if (on_disk && !flags.use_prefix_cache)
     return invalid_argument(

@@ -121,13 +121,17 @@ constexpr const char* kChatMl =
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
+int64_t prefix_cache_bytes(const ServeFlags& flags) {
+  if (!flags.use_prefix_cache) return 0;
+  return flags.cache_mib < 0 ? -1 : flags.cache_mib << 20;
+}
+
 EngineOptions engine_options(const ServeFlags& flags, const std::string& path) {
   EngineOptions options = flags.engine.options(path);
   options.max_sequences = num_sequences(flags);
-  options.prefix_cache_bytes = flags.cache_mib < 0 ? -1 : flags.cache_mib << 20;
+  options.prefix_cache_bytes = prefix_cache_bytes(flags);
   if (flags.cache_folder != "off") options.prefix_cache_folder = flags.cache_folder;
   options.prefix_cache_folder_bytes = flags.cache_folder_mib << 20;
-  if (!flags.use_prefix_cache) options.prefix_cache_bytes = 0;
   options.chat_template =
       flags.defaults.chat_template == "chatml" ? kChatMl : flags.defaults.chat_template;
   // A step's rows are all of prompts, or nearly: the smaller bound is the one that holds.

@@ -32,6 +32,8 @@ server::AdmissionLimits admission_limits(const ServeFlags& flags);
 LogOptions log_options(const LogFlags& flags, bool is_terminal);
 LogLevel log_level(const LogFlags& flags);
 
+// EngineOptions::prefix_cache_bytes.
+int64_t prefix_cache_bytes(const ServeFlags& flags);
 EngineOptions engine_options(const ServeFlags& flags, const std::string& path);
 
 }  // namespace invar::cli

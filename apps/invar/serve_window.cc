@@ -1,10 +1,9 @@
 #include "serve_window.h"
 
-#include <algorithm>
-
 #include "engine/memory_plan.h"
 #include "model_files.h"
 #include "scripted.h"
+#include "serve_options.h"
 
 namespace invar::cli {
 
@@ -25,12 +24,15 @@ Result<Window> choose_window(const ServeFlags& flags, const std::string& path, i
   question.weight_bytes = files.info.packed_bytes;
   question.free_bytes = free_memory(*backend).bytes;
   question.max_sequences = max_sequences;
-  const bool keeps_pages = flags.use_prefix_cache && flags.cache_mib != 0;
-  question.state_bytes =
-      plan_states(state_slot_bytes(*backend, files.info.recurrent_layers), max_sequences,
-                  keeps_pages ? flags.engine.state_cache_bytes : 0,
-                  question.free_bytes - std::min(question.free_bytes, question.weight_bytes))
-          .bytes;
+  INVAR_TRY(const StatePlan states,
+            plan_states({.slot_bytes = state_slot_bytes(*backend, files.info.recurrent_layers),
+                         .max_sequences = max_sequences,
+                         .cache_bytes = flags.engine.state_cache_bytes,
+                         .prefix_cache_bytes = prefix_cache_bytes(flags),
+                         .page_bytes = question.page_bytes,
+                         .weight_bytes = question.weight_bytes,
+                         .free_bytes = question.free_bytes}));
+  question.state_bytes = states.bytes;
   const int64_t fits = largest_context(question);
   // Nothing fits: opening the engine says so.
   if (fits > 0 && fits < question.max_positions) window = {fits, "auto"};

@@ -46,9 +46,10 @@ void report_start(const ModelDescription& model, const StartFacts& facts) {
                               readable_bytes(model.weight_bytes).c_str(), model.packing.c_str(),
                               readable_bytes(model.kv_bytes).c_str(), model.kv_type.c_str());
   if (model.state_bytes > 0)
-    memory += format(", states of recurrent layers %s (%s each)",
-                     readable_bytes(model.state_bytes).c_str(),
-                     readable_bytes(model.state_bytes_per_sequence).c_str());
+    memory += format(
+        ", states of recurrent layers %s (%d running, %d kept for later prompts)",
+        readable_bytes(model.state_bytes).c_str(), facts.max_sequences,
+        static_cast<int>(model.state_bytes / model.state_bytes_per_sequence) - facts.max_sequences);
   line("memory", memory);
   line("template", format("%s; stop ids %s",
                           model.chat_template_source.empty() ? "none: no chat"

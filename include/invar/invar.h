@@ -47,7 +47,7 @@ struct EngineOptions {
   int64_t prefix_cache_bytes = -1;
   // Memory for states of recurrent layers at places of earlier prompts, without which their keys
   // and values cannot be used again; beside those of running sequences, and only for models that
-  // have such layers; speed only. -1: eight states, within an eighth of the free memory; 0: none.
+  // have such layers; speed only. -1: eight, within an eighth of what the weights leave; 0: none.
   int64_t state_cache_bytes = -1;
   // Folder where pages of keys and values are kept between starts as well, so that a long
   // conversation goes on where it was (docs/operations.md); speed only. Empty: in memory only.

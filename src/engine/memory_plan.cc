@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/recurrent_ops.h"
+#include "base/log.h"
 
 namespace invar {
 namespace {
@@ -107,14 +108,26 @@ int64_t largest_context(const MemoryQuestion& q) {
   return static_cast<int64_t>(std::min(most, kv_budget(q) / q.page_bytes * kPagePositions));
 }
 
-StatePlan plan_states(uint64_t slot_bytes, int max_sequences, int64_t cache_bytes,
-                      uint64_t free_bytes) {
+Result<StatePlan> plan_states(const StateQuestion& q) {
   StatePlan plan;
-  if (slot_bytes == 0) return plan;
-  const uint64_t room = cache_bytes >= 0 ? static_cast<uint64_t>(cache_bytes)
-                                         : std::min(8 * slot_bytes, free_bytes / 8);
-  plan.num_snapshots = static_cast<int>(std::min<uint64_t>(room / slot_bytes, 4096));
-  plan.bytes = slot_bytes * static_cast<uint64_t>(max_sequences + plan.num_snapshots);
+  if (q.slot_bytes == 0) return plan;
+  if (q.cache_bytes > 0 && static_cast<uint64_t>(q.cache_bytes) < q.slot_bytes)
+    return invalid_argument(
+        "state_cache_bytes %lld (--state-cache-bytes) hold no state: one takes %llu; 0 is for none",
+        static_cast<long long>(q.cache_bytes), static_cast<unsigned long long>(q.slot_bytes));
+  const bool keeps_pages =
+      q.prefix_cache_bytes < 0 || static_cast<uint64_t>(q.prefix_cache_bytes) >= q.page_bytes;
+  uint64_t room = 0;
+  if (keeps_pages && q.cache_bytes >= 0) room = static_cast<uint64_t>(q.cache_bytes);
+  if (keeps_pages && q.cache_bytes < 0)
+    room = std::min(8 * q.slot_bytes, (q.free_bytes - std::min(q.free_bytes, q.weight_bytes)) / 8);
+  plan.num_snapshots = static_cast<int>(std::min<uint64_t>(room / q.slot_bytes, 4096));
+  plan.bytes = q.slot_bytes * static_cast<uint64_t>(q.max_sequences + plan.num_snapshots);
+  if (keeps_pages && q.cache_bytes < 0 && plan.num_snapshots == 0)
+    log(LogLevel::kWarning,
+        "no state of recurrent layers is kept for later prompts: one takes %s, more than an eighth "
+        "of what the weights leave; --state-cache-bytes keeps some all the same",
+        readable_bytes(q.slot_bytes).c_str());
   return plan;
 }
 
@@ -132,7 +145,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   if (q.weight_bytes <= q.free_bytes && q.weight_bytes + q.state_bytes > q.free_bytes)
     return resource_exhausted(
         "the weights take %s, the states of recurrent layers for %d sequences %s, and %s of memory "
-        "are free; lower max_sequences or state_cache_bytes",
+        "are free; lower max_sequences (--parallel) or state_cache_bytes (--state-cache-bytes)",
         readable_bytes(q.weight_bytes).c_str(), q.max_sequences,
         readable_bytes(q.state_bytes).c_str(), readable_bytes(q.free_bytes).c_str());
   if (q.weight_bytes > q.free_bytes)
@@ -155,7 +168,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
         "a context of %ld positions takes %s for keys and values, %s are there for them (%s); "
         "a context of %ld fits%s",
         long{plan.context}, readable_bytes(needed).c_str(), readable_bytes(budget).c_str(),
-        q.kv_bytes > 0 ? "kv_bytes" : "half of what the weights leave", long{fits},
+        q.kv_bytes > 0 ? "kv_bytes" : "half of what weights and states leave", long{fits},
         q.kv_bytes > 0 ? "; or raise kv_bytes" : "; or set kv_bytes to take more");
   }
   uint64_t num_pages = pages_for(plan.context);

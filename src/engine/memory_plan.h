@@ -53,10 +53,17 @@ struct StatePlan {
   uint64_t bytes = 0;
 };
 
-// `slot_bytes` takes one state, 0: the model has none. `cache_bytes` as
-// EngineOptions::state_cache_bytes; `free_bytes`: beside the weights.
-StatePlan plan_states(uint64_t slot_bytes, int max_sequences, int64_t cache_bytes,
-                      uint64_t free_bytes);
+struct StateQuestion {
+  uint64_t slot_bytes = 0;  // of one state; 0: the model has none
+  int max_sequences = 1;
+  int64_t cache_bytes = -1;         // EngineOptions::state_cache_bytes
+  int64_t prefix_cache_bytes = -1;  // without pages a state is of no use
+  uint64_t page_bytes = 0;
+  uint64_t weight_bytes = 0, free_bytes = 0;
+};
+
+// kInvalidArgument: cache_bytes hold not a single state.
+Result<StatePlan> plan_states(const StateQuestion& question);
 // Of a state of all layers, by this backend.
 uint64_t state_slot_bytes(Backend& backend, std::span<const RecurrentLayerShape> layers);
 

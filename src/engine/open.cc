@@ -215,15 +215,22 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   const uint64_t slot_bytes = state_slot_bytes(*parts.backend, info.recurrent_layers);
   if (slot_bytes > 0 && !options.prefix_cache_folder.empty())
     return unsupported(
-        "%s: prefix_cache_folder: the states of recurrent layers cannot be kept on "
+        "%s: prefix_cache_folder (--cache-disk): the states of recurrent layers cannot be kept on "
         "disk yet; leave it out",
         options.model.c_str());
-  const bool keeps_pages = options.prefix_cache_bytes < 0 ||
-                           static_cast<uint64_t>(options.prefix_cache_bytes) >= question.page_bytes;
-  const StatePlan states =
-      plan_states(slot_bytes, options.max_sequences, keeps_pages ? options.state_cache_bytes : 0,
-                  question.free_bytes - std::min(question.free_bytes, question.weight_bytes));
-  question.state_bytes = states.bytes;
+  if (slot_bytes == 0 && options.state_cache_bytes > 0)
+    log(LogLevel::kWarning,
+        "state_cache_bytes (--state-cache-bytes) changes nothing: %s has no recurrent layers",
+        options.model.c_str());
+  const Result<StatePlan> states = plan_states({.slot_bytes = slot_bytes,
+                                                .max_sequences = options.max_sequences,
+                                                .cache_bytes = options.state_cache_bytes,
+                                                .prefix_cache_bytes = options.prefix_cache_bytes,
+                                                .page_bytes = question.page_bytes,
+                                                .weight_bytes = question.weight_bytes,
+                                                .free_bytes = question.free_bytes});
+  if (!states) return with_context(options.model, states.error());
+  question.state_bytes = states->bytes;
   const Result<MemoryPlan> memory = plan_memory(question);
   if (!memory) return with_context(options.model, memory.error());
   free.bytes -= question.weight_bytes + question.state_bytes;
@@ -268,7 +275,7 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
   parts.context = memory->context;
   parts.num_pages = memory->num_pages;
   parts.max_sequences = options.max_sequences;
-  parts.num_state_snapshots = states.num_snapshots;
+  parts.num_state_snapshots = states->num_snapshots;
   parts.prefill_chunk = options.prefill_chunk;
   parts.step_slowdown = options.step_slowdown;
   if (options.prefix_cache_bytes >= 0)
@@ -277,7 +284,7 @@ Result<std::unique_ptr<Engine>> open_engine_with(const EngineOptions& options,
                                                 std::max<uint64_t>(question.page_bytes, 1),
                                             static_cast<uint64_t>(memory->num_pages)));
   describe_parts(*checkpoint, parts.model->info(), *memory, question.page_bytes, parts);
-  parts.description.state_bytes = states.bytes;
+  parts.description.state_bytes = states->bytes;
   parts.description.state_bytes_per_sequence = slot_bytes;
   parts.description.default_sampling =
       default_sampling(checkpoint->generation_config, info.vocab_size);

@@ -35,7 +35,8 @@ std::vector<int64_t> choose_state_cuts(std::span<const int32_t> ids, const Token
   add(last);
   if (cuts.empty()) add((size - 1) / kPagePositions * kPagePositions);
   const int64_t between =
-      std::max(kLeastBetween, size / (kMostBetween + 1)) / kPagePositions * kPagePositions;
+      (std::max(kLeastBetween, size / (kMostBetween + 1)) + kPagePositions - 1) / kPagePositions *
+      kPagePositions;
   for (int64_t cut = between; cut < size; cut += between) add(cut);
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());

@@ -294,8 +294,8 @@ constexpr Row kRows[] = {
      Samples samples;
      for (const auto& [kind, bytes] :
           {std::pair("weights", m.weight_bytes), std::pair("kv", m.kv_bytes),
-           std::pair("states", m.state_bytes)})
-       samples.push_back({static_cast<double>(bytes), {{"device", m.backend}, {"kind", kind}}});
+           std::pair("state", m.state_bytes)})
+       if (bytes > 0) samples.push_back({static_cast<double>(bytes), {{"device", m.backend}, {"kind", kind}}});
      return samples;
    }},
 

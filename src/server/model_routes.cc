@@ -45,6 +45,10 @@ Json meta_json(const ModelDescription& d, const ChatModel& chat, const SamplingP
   devices.push_back(std::move(device));
   meta.set("devices", std::move(devices));
   meta.set("kv_type", d.kv_type);
+  if (d.state_bytes_per_sequence > 0) {
+    meta.set("state_bytes", static_cast<int64_t>(d.state_bytes));
+    meta.set("state_bytes_per_sequence", static_cast<int64_t>(d.state_bytes_per_sequence));
+  }
   meta.set("block_size", d.page_positions);
   meta.set("num_blocks", d.num_pages);
   meta.set("max_sequences", max_sequences);

@@ -5,7 +5,7 @@
 namespace invar::server {
 namespace {
 
-constexpr size_t kMaxKinds = 256;  // clients can invent names without end
+constexpr size_t kMaxNames = 256;  // clients can invent fields without end
 
 }  // namespace
 
@@ -16,8 +16,9 @@ int WarningLog::note(const std::vector<Warning>& warnings) {
     {
       const std::lock_guard lock(mutex_);
       const bool is_unknown = warning.code == "ignored_field";
-      if (seen_.size() >= kMaxKinds) return num_lines;
+      if (is_unknown && num_names_ >= kMaxNames) continue;
       if (!seen_.insert(is_unknown ? warning.code + " " + name : warning.code).second) continue;
+      if (is_unknown) ++num_names_;
     }
     log(LogLevel::kWarning, "a request was warned: %s%s%s; more of these are not logged",
         warning.code.c_str(), warning.param.empty() ? "" : " of ",

@@ -20,6 +20,7 @@ class WarningLog {
  private:
   std::mutex mutex_;
   std::set<std::string> seen_;
+  size_t num_names_ = 0;  // of unknown fields
 };
 
 }  // namespace invar::server

@@ -208,6 +208,10 @@ class FormTest(LaunchTest):
             (["-m", "x", "--cors-origins", "app.example"], ("--cors-origins",)),
             (["-m", "x", "y"], ("twice",)),
             ([], ("MODEL is missing",)),
+            (
+                ["x", "--chat-template", "chatml", "--chat-template-file", "y"],
+                ("--chat-template", "--chat-template-file"),
+            ),
         ):
             self.assert_fatal(2, "usage", *words, arguments=["serve", "--log-file", str(log), *arguments])
         self.assertFalse(log.exists())
@@ -217,6 +221,8 @@ class FormTest(LaunchTest):
             given = ["-m", "x", "--cache-disk", str(self.folder / "pages"), *off]
             self.assert_fatal(2, "usage", "--cache-disk", off[0], arguments=given)
             self.assert_taken("--cache-disk", "off", *off)
+            given = ["-m", "x", "--state-cache-bytes", "1000000", *off]
+            self.assert_fatal(2, "usage", "--state-cache-bytes", off[0], arguments=given)
 
     def test_drafters_are_refused_with_their_own_code(self):
         for given in (["--drafter", "d.gguf"], ["-md", "d.gguf"], ["--spec-type", "ngram-mod"]):

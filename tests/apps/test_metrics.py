@@ -152,9 +152,14 @@ class SmolLm2MetricsTest(MetricsServerTest):
             expected.pop(prefix + "-")
         expected["vllm:gpu_cache_usage_perc"] = "gauge"
         self.assertEqual(declared, expected)
-        for (name, *labels) in samples:
+        for name, *labels in samples:
             common = {"engine=0", "model_name=tiny"} & set(labels)
             self.assertEqual(len(common), 2 if name.startswith(("invar_", "vllm:")) else 0, name)
+
+        kinds = {
+            label for name, *labels in samples if name == "invar_memory_bytes" for label in labels if label.startswith("kind=")
+        }
+        self.assertEqual(kinds, {"kind=weights", "kind=kv"})  # state: of recurrent layers alone
 
         def edges(name):
             found = [(k[1:], v) for k, v in samples.items() if k[0] == name + "_bucket"]

@@ -44,20 +44,33 @@ TEST(MemoryPlan, TakesTheFullWindowWhenItFits) {
 }
 
 TEST(MemoryPlan, StatesOfRecurrentLayers) {
-  EXPECT_EQ(plan_states(0, 4, -1, 1 << 30).bytes, 0u);
-  const StatePlan plan = plan_states(10 << 20, 4, -1, 1 << 30);
-  EXPECT_EQ(plan.num_snapshots, 8);
-  EXPECT_EQ(plan.bytes, 12u * (10 << 20));
-  EXPECT_EQ(plan_states(60 << 20, 4, -1, 1 << 30).num_snapshots, 2);  // an eighth of what is free
-  EXPECT_EQ(plan_states(60 << 20, 4, 0, 1 << 30).num_snapshots, 0);
-  EXPECT_EQ(plan_states(60 << 20, 1, 600 << 20, 1 << 30).num_snapshots, 10);
+  const auto plan = [](uint64_t slot_bytes, int64_t cache_bytes, StateQuestion q = {}) {
+    q.slot_bytes = slot_bytes;
+    q.max_sequences = 4;
+    q.cache_bytes = cache_bytes;
+    q.weight_bytes = 1 << 30;
+    q.free_bytes = uint64_t{2} << 30;
+    return plan_states(q);
+  };
+  EXPECT_EQ(plan(0, -1)->bytes, 0u);
+  EXPECT_EQ(plan(10 << 20, -1)->num_snapshots, 8);
+  EXPECT_EQ(plan(10 << 20, -1)->bytes, 12u * (10 << 20));
+  EXPECT_EQ(plan(60 << 20, -1)->num_snapshots, 2);  // an eighth of what the weights leave
+  EXPECT_EQ(plan(60 << 20, 0)->num_snapshots, 0);
+  EXPECT_EQ(plan(60 << 20, 600 << 20)->num_snapshots, 10);
+  EXPECT_THAT(plan(60 << 20, 59 << 20).error().message, HasSubstr("one takes 62914560"));
+  // Nothing is kept where no page is.
+  EXPECT_EQ(plan(10 << 20, -1, {.prefix_cache_bytes = 0, .page_bytes = 1000})->num_snapshots, 0);
+  EXPECT_EQ(plan(10 << 20, -1, {.prefix_cache_bytes = 999, .page_bytes = 1000})->num_snapshots, 0);
+  EXPECT_EQ(plan(10 << 20, -1, {.prefix_cache_bytes = 1000, .page_bytes = 1000})->num_snapshots, 8);
 
   MemoryQuestion q = question();
   q.state_bytes = (1 << 30) - q.weight_bytes - (20 << 20);
   EXPECT_EQ(largest_context(q), 2560);
   q.state_bytes += 21 << 20;
   EXPECT_EQ(largest_context(q), 0);
-  EXPECT_THAT(plan_memory(q).error().message, HasSubstr("lower max_sequences or state_cache"));
+  EXPECT_THAT(plan_memory(q).error().message,
+              HasSubstr("lower max_sequences (--parallel) or state_cache_bytes"));
 }
 
 TEST(MemoryPlan, SaysWhatFits) {
